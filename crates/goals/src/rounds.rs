@@ -9,7 +9,7 @@ use crate::machine::Doc;
 use crate::reason::{Measured, NotMeasured, require};
 
 /// State of the machine while a sample was taken: how far the cores are from each other. It comes
-/// and goes by itself on virtual machines, and changes every figure.
+/// and goes by itself on virtual machines, and changes figures of work on more than one core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// A cache line's round trip between the cores takes less than 200 ns.
@@ -91,13 +91,15 @@ pub struct Ratio<'a> {
     pub figure: &'a str,
 }
 
-/// Rounds that count: every cell was measured in the same state of the machine.
+/// Samples of all rounds, and which of the rounds count.
 #[derive(Debug)]
 pub struct Rounds {
     cells: Vec<String>,
-    /// One entry a round; one sample a cell, in the order of the cells.
+    /// Rounds that count: every cell was measured in the same state of the machine. One entry a
+    /// round; one sample a cell, in the order of the cells.
     counted: Vec<(State, Vec<Doc>)>,
-    /// Samples of the rounds that do not count, because the machine's state changed.
+    /// Samples of the rounds that do not count: the machine's state changed in them, or is not that
+    /// of most rounds.
     dropped: Vec<Vec<Doc>>,
 }
 

@@ -39,7 +39,9 @@ impl Lab<'_> {
 fn is_error(line: &str) -> bool {
     let line = without_colours(line);
     // A record begins with its time and its level.
-    let is_quiet = line.split_whitespace().nth(1).is_some_and(|word| QUIET_LEVELS.contains(&word));
+    let mut words = line.split_whitespace();
+    let is_record = words.next().is_some_and(|time| time.starts_with(|first: char| first.is_ascii_digit()));
+    let is_quiet = is_record && words.next().is_some_and(|level| QUIET_LEVELS.contains(&level));
     let line = format!(" {line}");
     ERRORS.iter().any(|part| line.contains(part)) || !is_quiet && line.contains(MESSAGE)
 }
@@ -67,6 +69,7 @@ mod tests {
             "thread 'main' panicked at src/main.rs:1:1:",
             "error: cannot open",
             "qemu-system-x86_64: error: no memory",
+            "guest: INFO error: no disk",
             "2026-11-25T10:00:00Z  INFO tautd: thread 'main' panicked",
             "2026-11-25T10:00:00Z  WARN tautd: why=\"error: no memory\"",
         ] {

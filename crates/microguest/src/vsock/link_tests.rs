@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -75,6 +75,8 @@ fn ends(cid: u64, entries: u16, memory: u64) -> (Port, Link) {
 struct Carrier {
     stop: Arc<AtomicBool>,
     pause: Arc<AtomicBool>,
+    /// Bytes of payload carried from A to B.
+    carried: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -82,6 +84,8 @@ impl Carrier {
     fn between(mut a: Port, mut b: Port) -> Self {
         let [stop, pause] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let [stopped, paused] = [&stop, &pause].map(Arc::clone);
+        let carried = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&carried);
         let thread = thread::spawn(move || {
             let mut under_way = [None, None];
             while !stopped.load(Ordering::Relaxed) {
@@ -90,12 +94,14 @@ impl Carrier {
                     continue;
                 }
                 let [first, second] = &mut under_way;
-                if !carry(&mut a, &mut b, first) && !carry(&mut b, &mut a, second) {
+                let there = carry(&mut a, &mut b, first);
+                counted.fetch_add(there.unwrap_or(0), Ordering::Relaxed);
+                if there.is_none() && carry(&mut b, &mut a, second).is_none() {
                     rest(&mut a, &mut b);
                 }
             }
         });
-        Self { stop, pause, thread: Some(thread) }
+        Self { stop, pause, carried, thread: Some(thread) }
     }
 }
 
@@ -106,22 +112,23 @@ impl Drop for Carrier {
     }
 }
 
-/// Carries all packets that find buffers, cut to their size. `under_way` is a packet that found
-/// none, and how much of it has arrived.
+/// Carries all packets that find buffers, cut to their size. Returns how many bytes of payload
+/// arrived, or nothing if no packet did. `under_way` is a packet that found no buffer, and how much
+/// of it has arrived.
 fn carry(
     from: &mut Port,
     to: &mut Port,
     under_way: &mut Option<(taut_virtq::device::socket::Packet, u32)>,
-) -> bool {
-    let mut moved = false;
+) -> Option<u64> {
+    let mut moved = None;
     loop {
         if under_way.is_none() {
             *under_way = from.tx.take().unwrap().map(|packet| (packet, 0));
         }
         let Some((packet, offset)) = under_way else { break };
         let Some(room) = to.rx.room().unwrap() else { break };
-        moved = true;
         let len = room.min(packet.payload - *offset);
+        moved = Some(moved.unwrap_or(0) + u64::from(len));
         let piece = Piece::Packet { from: &from.tx, head: packet.head, offset: *offset, len };
         to.rx.deliver(packet.header, (len > 0).then_some(piece)).unwrap();
         *offset += len;
@@ -200,9 +207,9 @@ fn microguests_measure_over_their_vsock_devices() {
 }
 
 /// Measures a stream of five sessions. From about its start on, nothing is carried for half a
-/// second. Returns the bytes of each session. A busy vCPU polls its programs all the time, another
-/// one when something wakes it.
-fn stream_after_a_pause(duration_ms: u64, busy: bool) -> Vec<u64> {
+/// second. If `busy`, the sender's vCPU polls its programs all the time, else only when something
+/// wakes it. Returns the bytes of each session, and those that had arrived by the end of the pause.
+fn stream_after_a_pause(duration_ms: u64, busy: bool) -> (Vec<u64>, u64) {
     let _alone = crate::tests::alone();
     let (a, b) = (guest("socket=/a"), guest("socket=/a"));
     let carrier = Carrier::between(plug(&a, 3, 256), plug(&b, 4, 256));
@@ -211,23 +218,30 @@ fn stream_after_a_pause(duration_ms: u64, busy: bool) -> Vec<u64> {
     let _spinning = busy.then(|| a.spin().unwrap());
     let started = std::sync::Barrier::new(2);
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let pause = scope.spawn(|| {
             started.wait();
             carrier.pause.store(true, Ordering::Relaxed);
-            thread::sleep(Duration::from_millis(500));
+            // The call wakes the vCPU, and the sessions rest. A timer looks at them once more. From
+            // then on, only credit can wake the program before its end.
+            thread::sleep(Duration::from_millis(250));
+            a.cid().unwrap();
+            thread::sleep(Duration::from_millis(250));
+            let carried = carrier.carried.load(Ordering::Relaxed);
             carrier.pause.store(false, Ordering::Relaxed);
+            carried
         });
         let begun = || {
             started.wait();
         };
-        a.stream(&wanted, &Run::new(&Stop::default(), &begun)).unwrap().sessions
+        let moved = a.stream(&wanted, &Run::new(&Stop::default(), &begun)).unwrap().sessions;
+        (moved, pause.join().unwrap())
     })
 }
 
 #[test]
 fn sessions_that_rest_at_the_end_are_confirmed() {
     for busy in [true, false] {
-        let moved = stream_after_a_pause(300, busy);
+        let (moved, _) = stream_after_a_pause(300, busy);
         assert!(moved.iter().all(|bytes| *bytes > 0), "busy {busy}: {moved:?}");
     }
 }
@@ -235,9 +249,10 @@ fn sessions_that_rest_at_the_end_are_confirmed() {
 #[test]
 fn sessions_that_rest_go_on_when_they_get_credit() {
     for busy in [true, false] {
-        let moved = stream_after_a_pause(1500, busy);
-        // A receiver without a program that reads takes 64 KiB.
-        assert!(moved.iter().all(|bytes| *bytes > 256 << 10), "busy {busy}: {moved:?}");
+        let (moved, carried) = stream_after_a_pause(1500, busy);
+        // The receiver's buffers have 256 KiB each. More needs credit that comes after the pause.
+        let buffers = 5 * (256 << 10);
+        assert!(moved.iter().sum::<u64>() > carried + buffers, "busy {busy}: {moved:?}, {carried} before");
     }
 }
 
@@ -252,18 +267,21 @@ fn a_program_that_waits_for_credit_hears_that_the_back_end_broke_the_rules() {
     let (address, socket_size) = (Some(Address::ANY_VSOCK), Some(65_536));
     let server = b.serve(&Serve { address, port: 0, socket_size }).unwrap();
     let endless = Stream { duration_ms: 3_600_000, ..stream(server.port()) };
+    let (begin, begun) = mpsc::channel();
     let (send, result) = mpsc::channel();
-    let (client, pause) = (Arc::clone(&a), Arc::clone(&carrier.pause));
+    let client = Arc::clone(&a);
     thread::spawn(move || {
-        let begun = || pause.store(true, Ordering::Relaxed);
-        send.send(client.stream(&endless, &Run::new(&Stop::default(), &begun)))
+        let started = || _ = begin.send(());
+        send.send(client.stream(&endless, &Run::new(&Stop::default(), &started)))
     });
-    // The program uses up its credit. What wakes the vCPU after a while lets it rest, without a
-    // timer from then on. A fault before that would be heard, too.
-    for _ in 0..2 {
-        assert!(result.recv_timeout(Duration::from_millis(250)).is_err());
-        assert_eq!(a.cid(), Ok(3));
-    }
+    begun.recv_timeout(Duration::from_secs(20)).expect("the stream begins");
+    drop(carrier);
+    let wait = || result.recv_timeout(Duration::from_millis(250)).expect_err("the stream goes on");
+    // The session uses up its credit. A call wakes the vCPU, and the session rests. A timer looks
+    // at it once more. From then on, only the fault can wake the program, whose vCPU sleeps.
+    wait();
+    assert_eq!(a.cid(), Ok(3));
+    wait();
     // The next chain that the device returns is none of the ring.
     let mut index = [0; 2];
     memory.read(used + 2, &mut index).unwrap();

@@ -55,20 +55,20 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let rounds = Rounds::take(plan, &["beside", "alone"], None, |cell| sample(lab, cell))?;
     let all = rounds.in_any_state();
     let ratio = all.ratio("beside", "alone", "mbit_s")?;
-    let note = format!("Mbit/s of {STREAMS} streams: {}", both(&all, "mbit_s")?);
+    let note = format!("Mbit/s of {STREAMS} streams: {}", medians(&all, "mbit_s")?);
     results.record("SE7-throughput", [ratio], note);
+    let more = Value::greatest(&all.figures("beside", "more_mib")?)?;
+    results.record("SE7-memory", [more], format!("{CONNECTIONS} connections in each round"));
     let ratio = rounds.ratio("beside", "alone", "p99_us")?;
     let (state, dropped) = (rounds.state(), rounds.dropped());
     let note =
-        format!("µs of a request: {}; CPUs {state}, {dropped} rounds dropped", both(&rounds, "p99_us")?);
+        format!("µs of a request: {}; CPUs {state}, {dropped} rounds dropped", medians(&rounds, "p99_us")?);
     results.record("SE7-p99", [ratio], note);
-    let more = Value::greatest(&all.figures("beside", "more_mib")?)?;
-    results.record("SE7-memory", [more], format!("{CONNECTIONS} connections in each round"));
     Ok(())
 }
 
-/// Tells a figure's medians with the peer and without it.
-fn both(rounds: &Rounds, figure: &str) -> Measured<String> {
+/// Formats the medians of a figure with the peer and without it.
+fn medians(rounds: &Rounds, figure: &str) -> Measured<String> {
     let [beside, alone] = ["beside", "alone"].map(|cell| rounds.median(cell, figure));
     Ok(format!("{} beside, {} alone", shown(beside?.value), shown(alone?.value)))
 }
