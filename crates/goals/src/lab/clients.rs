@@ -2,6 +2,7 @@
 //! another one starts and stops a VM.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::Lab;
 use crate::machine::{Command, Job};
@@ -14,9 +15,10 @@ const VALUES: f64 = 900_000.0;
 /// Changes a VM's shares of CPU time: to FIRST + 1, FIRST + 2 and so on. Notes each change before
 /// it is asked for, and once more when the daemon has acknowledged it. Before the next change it
 /// looks whether the last one that was acknowledged is still there, and counts those that are not.
+/// The last argument is the pause between changes, in seconds.
 const WRITE: &str = r#"
 note() { echo "$2" >"$dir/$1.new" && mv "$dir/$1.new" "$dir/$1"; }
-taut=$1 vm=$2 dir=$3 i=0 acknowledged=0 lost=0
+taut=$1 vm=$2 dir=$3 pause=$4 i=0 acknowledged=0 lost=0
 note acknowledged 0
 note lost 0
 while [ ! -e "$dir/stop" ]; do
@@ -28,7 +30,7 @@ while [ ! -e "$dir/stop" ]; do
   i=$((i + 1))
   note asked "$i"
   timeout 40 "$taut" vm set "$vm" --cpu-shares $((1000 + i)) && acknowledged=$i && note acknowledged "$i"
-  sleep 0.05
+  sleep "$pause"
 done
 "#;
 
@@ -55,21 +57,22 @@ pub struct Client {
 }
 
 impl Lab<'_> {
-    /// Starts a client that changes a setting of a VM.
-    pub fn start_writer(&mut self, vm: &str) -> Measured<Client> {
-        self.start_client("write", WRITE, vm)
+    /// Starts a client that changes a setting of a VM, with `pause` between changes.
+    pub fn start_writer(&mut self, vm: &str, pause: Duration) -> Measured<Client> {
+        self.start_client("write", WRITE, vm, &[pause.as_secs_f64().to_string()])
     }
 
     /// Starts a client that starts and stops a VM.
     pub fn start_cycle(&mut self, vm: &str) -> Measured<Client> {
-        self.start_client("cycle", CYCLE, vm)
+        self.start_client("cycle", CYCLE, vm, &[])
     }
 
-    fn start_client(&mut self, name: &str, script: &str, vm: &str) -> Measured<Client> {
+    fn start_client(&mut self, name: &str, script: &str, vm: &str, more: &[String]) -> Measured<Client> {
         let folder = self.folder.join(format!("{name}-{vm}"));
         self.machine.make_folder(&folder)?;
         let command = Command::new("sh").arg("-c").arg(script).arg("sh").arg(self.program("taut")).arg(vm);
-        let command = command.arg(&folder).env("TAUT_SOCKET", self.daemon()?.socket);
+        let command = more.iter().fold(command.arg(&folder), Command::arg);
+        let command = command.env("TAUT_SOCKET", self.daemon()?.socket);
         let job = self.start(&command.record(&format!("{name}-{vm}")))?;
         let client = Client { job, vm: vm.to_owned(), folder };
         self.progress(&client, 0.0, 20)?;
@@ -113,7 +116,7 @@ impl Lab<'_> {
     /// Has a client finish what it is doing, and waits for its end.
     pub fn end_client(&mut self, client: &Client) -> Measured<()> {
         self.machine.write(&client.folder.join("stop"), "")?;
-        self.wait_for_end(&client.job, std::time::Duration::from_secs(130)).map(drop)
+        self.wait_for_end(&client.job, Duration::from_secs(130)).map(drop)
     }
 }
 

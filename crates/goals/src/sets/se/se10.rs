@@ -1,12 +1,16 @@
 //! SE10: kills at random moments under load.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::stage::{Kill, Outcome, Random, Stage};
 use crate::figure::{Bound, Value, percentile, shown};
 use crate::lab::Lab;
 use crate::reason::{Measured, NotMeasured, require};
 use crate::row::{Goal, Results, Row};
+
+/// Pause of clients between two changes of a setting: short, so that most kills hit a change.
+const BETWEEN_CHANGES: Duration = Duration::from_millis(50);
 
 pub(super) const ROW: Row = Row {
     id: "SE10",
@@ -55,7 +59,7 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let mut kills: Vec<Kill> =
         counts(is_short).into_iter().flat_map(|(kill, count)| vec![kill; count]).collect();
     Random::new(15).shuffle(&mut kills);
-    let mut stage = Stage::start(lab)?;
+    let mut stage = Stage::start(lab, BETWEEN_CHANGES)?;
     let mut outcomes = Outcomes::new();
     for (at, kill) in kills.iter().enumerate() {
         outcomes.entry(*kill).or_default().push(stage.kill(lab, *kill)?);

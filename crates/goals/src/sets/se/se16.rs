@@ -15,6 +15,9 @@ use crate::lab::{Lab, Usage};
 use crate::reason::{Measured, NotMeasured, require};
 use crate::row::{Goal, Results, Row};
 
+/// Pause of clients between two changes of a setting. Events of the changed VMs would be left out,
+/// with warnings, if there were more than ten a second.
+const BETWEEN_CHANGES: Duration = Duration::from_millis(100);
 /// Time between two kills.
 const PAUSE: Duration = Duration::from_secs(60);
 
@@ -81,7 +84,7 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     // A stand-in says the same in each minute.
     let minutes = if lab.machine().is_stand_in() { 1 } else { lab.pick(60, 3) };
     let is_short = minutes < 60;
-    let mut stage = Stage::start(lab)?;
+    let mut stage = Stage::start(lab, BETWEEN_CHANGES)?;
     let mut lives = Lives::new();
     let mut errors = BTreeSet::new();
     for minute in 0..minutes {

@@ -67,8 +67,9 @@ pub(super) struct End {
 }
 
 impl Stage {
-    /// Starts the daemon and the load.
-    pub(super) fn start(lab: &mut Lab) -> Measured<Self> {
+    /// Starts the daemon and the load. Clients that change settings pause for `pause` between two
+    /// changes.
+    pub(super) fn start(lab: &mut Lab, pause: Duration) -> Measured<Self> {
         let kill_child = lab.example("taut-bench", "kill_child")?;
         let before = lab.inventory()?;
         lab.start_lan(DaemonOptions::default())?;
@@ -96,7 +97,7 @@ impl Stage {
         lab.create_vm("qemu", &format!("memory = \"64MiB\"\n[[nic]]\nportgroup = \"lan\"\n{disk}"))?;
         lab.taut("vm start qemu")?;
         let witness = lab.start_witness(FROM, TO, "10.87.0.2")?;
-        let writers = [lab.start_writer("first")?, lab.start_writer("second")?];
+        let writers = [lab.start_writer("first", pause)?, lab.start_writer("second", pause)?];
         let cycle = lab.start_cycle("cycle")?;
         Ok(Self { witness, writers, cycle, random: Random::new(2026), kill_child, before, idle })
     }
