@@ -67,11 +67,13 @@ impl Lab<'_> {
         self.start_client("cycle", CYCLE, vm, &[])
     }
 
-    fn start_client(&mut self, name: &str, script: &str, vm: &str, more: &[String]) -> Measured<Client> {
+    /// Starts a client that runs a script. Its arguments are the program `taut`, the VM and the
+    /// folder for its notes, and then `last`.
+    fn start_client(&mut self, name: &str, script: &str, vm: &str, last: &[String]) -> Measured<Client> {
         let folder = self.folder.join(format!("{name}-{vm}"));
         self.machine.make_folder(&folder)?;
         let command = Command::new("sh").arg("-c").arg(script).arg("sh").arg(self.program("taut")).arg(vm);
-        let command = more.iter().fold(command.arg(&folder), Command::arg);
+        let command = last.iter().fold(command.arg(&folder), Command::arg);
         let command = command.env("TAUT_SOCKET", self.daemon()?.socket);
         let job = self.start(&command.record(&format!("{name}-{vm}")))?;
         let client = Client { job, vm: vm.to_owned(), folder };

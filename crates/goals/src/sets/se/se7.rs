@@ -9,6 +9,9 @@
 //! The VM's program looks at the 64 connections after a packet on any connection without credit,
 //! every 10 ms at most. Requests never use up their credit, so there are no looks beside them.
 //! Streams do: the looks are part of what the row measures as throughput.
+//!
+//! The row does not judge long requests, which the peer does delay: beside it, one of 64 KiB took
+//! 82 µs instead of 11.5.
 
 use serde_json::json;
 
