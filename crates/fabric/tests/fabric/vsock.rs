@@ -106,8 +106,8 @@ fn a_paused_guest_keeps_its_connections_and_a_rebooted_one_loses_them() {
     // Packets that the fabric has taken and not delivered stay in their sender's ring, paused or
     // not.
     let stopped = b.stop_rings();
-    let bytes: Vec<u8> = (0..50_000_u32).map(|at| (at % 241) as u8).collect();
-    a.write(&mut at_a, &bytes);
+    let bytes: Vec<u8> = (0..16_000_u32).map(|at| (at % 241) as u8).collect();
+    bytes.chunks(4000).for_each(|part| a.write(&mut at_a, part));
     let positions = a.stop_rings();
     a.start_rings(positions);
     b.start_rings(stopped);

@@ -166,6 +166,12 @@ impl StreamTask {
         over || !self.wait_for_credit || machine.news() != self.news
     }
 
+    /// Waits for the next look at the sessions that rest, and until `end` at most.
+    fn rest(&self, machine: &Machine, over: bool, end: Instant) -> Next {
+        let look = self.next_look.filter(|_| self.may_go_on(machine, over));
+        Next::At(look.map_or(end, |look| look.min(end)))
+    }
+
     fn finish(&mut self, machine: &mut Machine, begun: Instant) -> Next {
         let elapsed_us = begun.elapsed().as_micros() as u64;
         let confirmed =
@@ -192,6 +198,9 @@ impl Task for StreamTask {
             for index in self.resting.drain(..).rev() {
                 self.active.push_front(index);
             }
+        }
+        if self.active.is_empty() && !self.resting.is_empty() && !over {
+            return self.rest(machine, over, until);
         }
         let mut moved = false;
         let mut broken = false;
@@ -232,11 +241,7 @@ impl Task for StreamTask {
                 self.fail(machine, "did not drain: bytes were never confirmed")
             }
             _ if moved => Next::Again,
-            patience => {
-                let end = patience.filter(|_| over).unwrap_or(until);
-                let look = self.next_look.filter(|_| self.may_go_on(machine, over));
-                Next::At(look.map_or(end, |look| look.min(end)))
-            }
+            patience => self.rest(machine, over, patience.filter(|_| over).unwrap_or(until)),
         }
     }
 

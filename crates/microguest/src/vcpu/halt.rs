@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-/// Longest time, and the first step towards it.
-const LONGEST: Duration = Duration::from_micros(50);
+/// Longest time, as in KVM on x86, and the first step towards it. It has to be longer than a sleep
+/// of two guests that wait for each other: with 50 µs, neither polled again after both had slept.
+const LONGEST: Duration = Duration::from_micros(200);
 const FIRST: Duration = Duration::from_micros(10);
 
 /// The current time and state.
@@ -46,7 +47,7 @@ mod tests {
         assert!(polling.goes_on(now) && polling.goes_on(now + Duration::from_micros(9)));
         assert!(!polling.goes_on(now + FIRST));
         for _ in 0..5 {
-            polling.slept(Duration::from_micros(50));
+            polling.slept(LONGEST);
         }
         assert!(polling.goes_on(now) && !polling.goes_on(now + LONGEST));
         polling.worked();

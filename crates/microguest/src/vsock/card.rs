@@ -13,6 +13,9 @@ use crate::queues::{Queues, no_room};
 /// Bytes and packets after which both queues are published.
 const BATCH_BYTES: usize = 64 << 10;
 const BATCH_PACKETS: usize = 32;
+/// Packets after which the transmit buffers that the device is done with are taken back, even if
+/// there is room. With all of them at once, one packet of each ring would be late.
+const RECLAIM_PACKETS: usize = 16;
 
 /// The queues of a vsock device, once it has a link.
 #[derive(Debug, Default)]
@@ -24,6 +27,8 @@ struct Link {
     /// Bytes and packets since the last [`Link::flush`].
     gathered_bytes: usize,
     gathered_packets: usize,
+    /// Packets sent since transmit buffers were last taken back.
+    sent: usize,
     /// A sender found no room since the last [`Card::arm`].
     full: bool,
 }
@@ -39,7 +44,7 @@ impl Card {
         let tx_driver = SocketTxDriver::new(&mut ram, tx.layout, features, Shape::Apart, most)?
             .ok_or_else(|| no_room("transmit", tx.layout.size, most))?;
         let queues = Queues::new((rx_driver, tx_driver), rx, tx);
-        let mut link = Link { queues, gathered_bytes: 0, gathered_packets: 0, full: false };
+        let mut link = Link { queues, gathered_bytes: 0, gathered_packets: 0, sent: 0, full: false };
         link.flush();
         self.0 = Some(link);
         Ok(())
@@ -104,9 +109,10 @@ impl Link {
     /// Returns whether there is room for a packet. All packets count like the longest one.
     fn has_room(&mut self) -> bool {
         let tx = &mut self.queues.tx;
-        if tx.has_room(1) {
+        if self.sent < RECLAIM_PACKETS && tx.has_room(1) {
             return true;
         }
+        self.sent = 0;
         if let Err(fault) = tx.reclaim() {
             self.queues.fault = Some(fault);
         }
@@ -121,6 +127,7 @@ impl Wire for Card {
         let Some(link) = &mut self.0 else { return false };
         let sent = link.has_room() && link.queues.tx.send(*header, &[payload]);
         if sent {
+            link.sent += 1;
             link.gather(header.len);
         }
         sent
@@ -130,6 +137,7 @@ impl Wire for Card {
         let Some(link) = &mut self.0 else { return false };
         let sent = link.has_room() && link.queues.tx.send_as_it_is(*header, header.len);
         if sent {
+            link.sent += 1;
             link.gather(header.len);
         }
         sent

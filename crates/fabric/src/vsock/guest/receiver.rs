@@ -22,12 +22,12 @@ pub(crate) struct RxRing {
 /// How long a guest has had no buffer for what waits for it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Starvation {
-    /// It had a buffer for everything.
+    /// The guest had a buffer for everything.
     #[default]
     No,
     /// A packet first found no buffer at this time, and none was delivered since.
     Since(Instant),
-    /// It was reported, and has got nothing since.
+    /// The guest was reported, and has got nothing since.
     Reported,
 }
 
@@ -89,7 +89,7 @@ impl Receiver {
     }
 
     /// Notes that the ring starts. A guest whose ring was stopped could take nothing, so its time
-    /// begins anew. If it was reported, it is not reported again before it takes something.
+    /// begins anew. A guest that was reported stays so, and is not reported again.
     pub(crate) fn note_start(&mut self) {
         self.full = false;
         if let Starvation::Since(_) = self.starvation {

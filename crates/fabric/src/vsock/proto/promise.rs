@@ -19,44 +19,69 @@ use super::credit::{Credit, Window};
 use super::socket_type::SocketType;
 
 /// Bytes promised in advance on a new connection.
-const FIRST_PACE: u32 = 64 << 10;
+const FIRST_PACE: u32 = 16 << 10;
 /// Most bytes promised in advance. More than this does not make a stream faster, since the bytes
 /// between sender and receiver then no longer fit into a CPU's second-level cache.
 const FASTEST_PACE: u32 = 1 << 20;
 /// Bytes promised in advance whatever the receiver's other connections were promised.
 const LEAST: u32 = 4 << 10;
+/// Bytes promised in advance for one receiver up to which a connection may get more than an equal
+/// part.
+const PLENTY: u64 = 4 << 20;
+/// Most bytes of an equal part: with these, a message of this length takes one round trip.
+const FULL_PART: u64 = 64 << 10;
 /// Most bytes that are promised in advance for one receiver, apart from [`LEAST`] for each
 /// connection.
-pub(crate) const MAX_PLEDGED: u64 = 4 << 20;
+pub(crate) const MAX_PLEDGED: u64 = 3 * PLENTY;
 /// Length of records that a sender of records can always send, if its receiver has a buffer for
 /// them.
 const RECORD: u32 = 1 << 20;
 
-/// The bytes that all senders to one receiver may send and that it has not been handed yet.
+/// What the senders to one receiver were promised together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Pledged(pub(crate) u64);
+pub(crate) struct Pledged {
+    /// Bytes that they may send and that the receiver has not been handed yet.
+    pub(crate) bytes: u64,
+    /// Number of flows to the receiver.
+    pub(crate) flows: u64,
+}
 
 impl Pledged {
-    /// Most bytes that one connection may be promised in advance: as many as are left for all
-    /// others together. So a few connections get much, many get equal parts, and there is always a
-    /// part left for a new one.
+    /// Most bytes that one connection may be promised in advance.
+    ///
+    /// Up to [`PLENTY`] bytes together, these are as many as are left for all others: a few
+    /// connections get much, and many get equal parts. A promise cannot be taken back, so
+    /// connections that rest can have used up all of that. From then on each connection gets an
+    /// equal part of it once more, up to [`MAX_PLEDGED`] bytes together.
     fn most(self) -> u32 {
-        MAX_PLEDGED.saturating_sub(self.0).max(LEAST.into()) as u32
+        let left = PLENTY.saturating_sub(self.bytes);
+        let part = if self.bytes < MAX_PLEDGED { PLENTY / self.flows.max(1) } else { 0 };
+        left.max(part.min(FULL_PART)).max(LEAST.into()) as u32
     }
 
     /// Tells whether more was promised than streams alone are.
     pub(crate) fn is_too_much(self) -> bool {
-        self.0 > MAX_PLEDGED
+        self.bytes > MAX_PLEDGED
     }
 
-    /// Takes up the promise of a flow that another fabric has made.
-    pub(crate) fn add(&mut self, bytes: u32) {
-        self.0 += u64::from(bytes);
+    /// Takes up a flow that was promised this many bytes.
+    pub(crate) fn begin(&mut self, promised: u32) {
+        self.flows += 1;
+        self.add(promised);
     }
 
-    /// Forgets the promise of a flow that is no more, or of bytes that were handed over.
-    pub(crate) fn remove(&mut self, bytes: u32) {
-        self.0 = self.0.saturating_sub(bytes.into());
+    /// Forgets a flow that was promised this many bytes.
+    pub(crate) fn end(&mut self, promised: u32) {
+        self.flows = self.flows.saturating_sub(1);
+        self.remove(promised);
+    }
+
+    fn add(&mut self, bytes: u32) {
+        self.bytes += u64::from(bytes);
+    }
+
+    fn remove(&mut self, bytes: u32) {
+        self.bytes = self.bytes.saturating_sub(bytes.into());
     }
 }
 
@@ -148,8 +173,6 @@ pub(crate) fn ahead(count: u32, other: u32) -> u32 {
 mod tests {
     use super::*;
 
-    const HUGE: Credit = Credit { buf_alloc: u32::MAX, fwd_cnt: 0 };
-
     fn deliver(promise: &mut Promise, window: &mut Window, bytes: u32, pledged: &mut Pledged) {
         let before = promise.outstanding(window);
         window.on_delivered(bytes);
@@ -157,19 +180,77 @@ mod tests {
         promise.raise(window, SocketType::Stream, pledged);
     }
 
+    /// Opens a flow to a receiver that gives `buffer` bytes of credit.
+    fn open(buffer: u32, pledged: &mut Pledged) -> (Promise, Window) {
+        let (mut promise, mut window) = (Promise::default(), Window::default());
+        window.on_credit(Credit { buf_alloc: buffer, fwd_cnt: 0 });
+        pledged.begin(0);
+        promise.raise(&window, SocketType::Stream, pledged);
+        (promise, window)
+    }
+
+    /// Hands over `bytes` in steps. The receiver takes each step at once.
+    fn transfer(promise: &mut Promise, window: &mut Window, bytes: u32, pledged: &mut Pledged) {
+        let end = window.sent + bytes;
+        while window.sent < end {
+            let step = promise.outstanding(window).min(end - window.sent);
+            deliver(promise, window, step, pledged);
+            window.on_credit(Credit { fwd_cnt: window.sent, ..window.credit });
+            promise.raise(window, SocketType::Stream, pledged);
+        }
+    }
+
     #[test]
     fn a_receiver_that_takes_nothing_is_promised_little_whatever_it_announces() {
-        let (mut pledged, window) = (Pledged::default(), Window { credit: HUGE, ..Window::default() });
-        let mut sum = 0;
+        let (mut pledged, mut sum) = (Pledged::default(), 0);
         for connections in 1..=5000 {
-            let mut promise = Promise::default();
-            promise.raise(&window, SocketType::Stream, &mut pledged);
+            let (mut promise, window) = open(u32::MAX, &mut pledged);
             promise.raise(&window, SocketType::Stream, &mut pledged);
             sum += u64::from(promise.outstanding(&window));
             assert!(promise.outstanding(&window) >= LEAST);
             assert!(sum <= MAX_PLEDGED + connections * u64::from(LEAST), "{connections}: {sum}");
+            assert!(connections > 64 || sum <= PLENTY / 4, "{connections}: {sum}");
         }
-        assert_eq!(pledged, Pledged(sum));
+        assert_eq!(pledged, Pledged { bytes: sum, flows: 5000 });
+    }
+
+    #[test]
+    fn connections_that_have_taken_much_and_rest_are_promised_little_together() {
+        let (mut pledged, mut resting) = (Pledged::default(), Vec::new());
+        for _ in 0..1000 {
+            let (mut promise, mut window) = open(u32::MAX, &mut pledged);
+            transfer(&mut promise, &mut window, 4 << 20, &mut pledged);
+            resting.push((promise, window));
+        }
+        // Once more, now that there are many.
+        for (promise, window) in &mut resting {
+            transfer(promise, window, 4 << 20, &mut pledged);
+        }
+        let most = MAX_PLEDGED + FULL_PART + 1000 * u64::from(LEAST);
+        assert!(pledged.bytes <= most, "{pledged:?}");
+    }
+
+    #[test]
+    fn a_connection_that_is_used_gets_its_part_beside_many_that_rest() {
+        // Connections that rest, what each of them has taken, and what another one is promised.
+        for (count, taken, promised) in [
+            (0, 0, FASTEST_PACE),
+            (64, 0, FASTEST_PACE),
+            (200, 0, 400 << 10),
+            (20, 4 << 20, 64 << 10),
+            (63, 4 << 20, 64 << 10),
+            (127, 4 << 20, 32 << 10),
+        ] {
+            let mut pledged = Pledged::default();
+            for _ in 0..count {
+                let (mut promise, mut window) = open(u32::MAX, &mut pledged);
+                transfer(&mut promise, &mut window, taken, &mut pledged);
+            }
+            let (mut promise, mut window) = open(u32::MAX, &mut pledged);
+            transfer(&mut promise, &mut window, 4 << 20, &mut pledged);
+            let most = promise.outstanding(&window);
+            assert!(most >= promised, "{most} instead of {promised} beside {count} that took {taken} bytes");
+        }
     }
 
     #[test]
@@ -180,13 +261,13 @@ mod tests {
             window.on_credit(Credit { buf_alloc: buffer, fwd_cnt: 0 });
             promise.raise(&window, SocketType::Stream, &mut pledged);
             assert_eq!(promise.outstanding(&window), FIRST_PACE);
-            for _ in 0..200 {
-                deliver(&mut promise, &mut window, 32 << 10, &mut pledged);
+            for _ in 0..400 {
+                deliver(&mut promise, &mut window, 16 << 10, &mut pledged);
                 window.on_credit(Credit { buf_alloc: buffer, fwd_cnt: window.sent });
                 promise.raise(&window, SocketType::Stream, &mut pledged);
             }
             assert_eq!(promise.outstanding(&window), most);
-            assert_eq!(pledged, Pledged(most.into()));
+            assert_eq!(pledged.bytes, u64::from(most));
         }
     }
 
@@ -215,7 +296,7 @@ mod tests {
         for (buffer, most) in [(256 << 10, 256 << 10), (u32::MAX, RECORD)] {
             let mut promise = Promise::default();
             let window = Window { credit: Credit { buf_alloc: buffer, fwd_cnt: 0 }, ..Window::default() };
-            promise.raise(&window, SocketType::SeqPacket, &mut Pledged(MAX_PLEDGED));
+            promise.raise(&window, SocketType::SeqPacket, &mut Pledged { bytes: MAX_PLEDGED, flows: 1 });
             assert_eq!(promise.credit(&window).buf_alloc, most);
         }
     }

@@ -126,7 +126,7 @@ impl VsockSwitch {
         let usage = device.usage;
         let Usage { connections, own, half_open } = usage;
         assert_eq!((connections, own, half_open), (sum.connections, sum.own, sum.half_open));
-        assert_eq!(receiver.pledged, Pledged(sum.pledged));
+        assert_eq!(receiver.pledged, Pledged { bytes: sum.pledged, flows: sum.connections.into() });
         let counted = device.counters.words_from(SocketWord::Connections)[0].load(Relaxed);
         assert_eq!(counted, u64::from(sum.connections));
         let (has_flows, is_busy) = self.sched.turns.state(guest);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use taut_api::fabric::config::SocketConfig;
 use taut_api::fabric::counters::SocketWord;
 use taut_virtq::Start;
 use taut_virtq::socket_header::*;
@@ -135,6 +136,26 @@ fn a_peer_that_announces_much_and_takes_nothing_leaves_room_for_other_connection
 }
 
 #[test]
+fn a_guest_with_many_connections_that_rest_is_still_sent_long_messages_in_one_go() {
+    let of = |number| SocketConfig { connections: 200, ..device(number, &["d"]) };
+    let mut rig = rig_of([3, 4, 5].map(of).into(), 4096);
+    for port in 5000..5150 {
+        rig.connect(0, 1, port);
+    }
+    let (mut a, b) = rig.connect(0, 2, 6000);
+    let promised = |rig: &mut Rig, a: &mut Own| {
+        rig.write(b, &[1; 10_000]);
+        rig.settle();
+        assert_eq!(rig.read(a).len(), 10_000);
+        rig.send_control(*a, CREDIT_UPDATE, 0);
+        rig.settle();
+        rig.drivers[2].inbox.drain(..).map(|(header, _)| header.buf_alloc).next_back()
+    };
+    let told: Vec<_> = (0..20).filter_map(|_| promised(&mut rig, &mut a)).collect();
+    assert!(told.last().is_some_and(|&told| told >= 64 << 10), "{told:?}");
+}
+
+#[test]
 fn small_packets_for_a_peer_that_takes_nothing_are_copied_out_of_the_ring() {
     for own_type in [STREAM, SEQPACKET] {
         let mut rig = rig(&[&["d"], &["d"], &["d"]], 2000);
@@ -153,7 +174,7 @@ fn small_packets_for_a_peer_that_takes_nothing_are_copied_out_of_the_ring() {
             rig.settle();
         }
         for turn in 0..30 {
-            (0..20).for_each(|_| write(&mut rig, 100));
+            (0..20).for_each(|_| write(&mut rig, 25));
             rig.write(a, &pattern(turn, 3000));
             rig.settle();
             assert!(rig.read(&mut b) == pattern(turn, 3000), "turn {turn}");

@@ -112,7 +112,7 @@ fn credit_is_passed_on_and_asked_for() {
     rig.send_control(b, CREDIT_UPDATE, 0);
     rig.settle();
     let (header, _) = rig.next(0);
-    assert_eq!((header.op, header.buf_alloc, header.fwd_cnt), (CREDIT_UPDATE, 64 << 10, 77));
+    assert_eq!((header.op, header.buf_alloc, header.fwd_cnt), (CREDIT_UPDATE, 16 << 10, 77));
     assert!(rig.drivers[0].inbox.is_empty(), "two updates are one");
 }
 
