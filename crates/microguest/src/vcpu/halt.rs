@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-/// Longest time, as in KVM on x86, and the first step towards it. It has to be longer than a sleep
-/// of two guests that wait for each other: with 50 µs, neither polled again after both had slept.
+/// Longest time of polling before a sleep, as in KVM on x86, and the first one. A sleep that lasts
+/// longer ends polling. So the time has to be longer than a round trip in which two guests both
+/// sleep: with 50 µs, none of the two polled again after they had.
 const LONGEST: Duration = Duration::from_micros(200);
 const FIRST: Duration = Duration::from_micros(10);
 

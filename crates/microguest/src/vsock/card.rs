@@ -14,7 +14,7 @@ use crate::queues::{Queues, no_room};
 const BATCH_BYTES: usize = 64 << 10;
 const BATCH_PACKETS: usize = 32;
 /// Packets after which the transmit buffers that the device is done with are taken back, even if
-/// there is room. With all of them at once, one packet of each ring would be late.
+/// there is room. To take back a whole ring at once takes 1 µs, by which one packet would be late.
 const RECLAIM_PACKETS: usize = 16;
 
 /// The queues of a vsock device, once it has a link.
@@ -28,7 +28,7 @@ struct Link {
     gathered_bytes: usize,
     gathered_packets: usize,
     /// Packets sent since transmit buffers were last taken back.
-    sent: usize,
+    sent_since_reclaim: usize,
     /// A sender found no room since the last [`Card::arm`].
     full: bool,
 }
@@ -44,7 +44,8 @@ impl Card {
         let tx_driver = SocketTxDriver::new(&mut ram, tx.layout, features, Shape::Apart, most)?
             .ok_or_else(|| no_room("transmit", tx.layout.size, most))?;
         let queues = Queues::new((rx_driver, tx_driver), rx, tx);
-        let mut link = Link { queues, gathered_bytes: 0, gathered_packets: 0, sent: 0, full: false };
+        let mut link =
+            Link { queues, gathered_bytes: 0, gathered_packets: 0, sent_since_reclaim: 0, full: false };
         link.flush();
         self.0 = Some(link);
         Ok(())
@@ -109,10 +110,10 @@ impl Link {
     /// Returns whether there is room for a packet. All packets count like the longest one.
     fn has_room(&mut self) -> bool {
         let tx = &mut self.queues.tx;
-        if self.sent < RECLAIM_PACKETS && tx.has_room(1) {
+        if self.sent_since_reclaim < RECLAIM_PACKETS && tx.has_room(1) {
             return true;
         }
-        self.sent = 0;
+        self.sent_since_reclaim = 0;
         if let Err(fault) = tx.reclaim() {
             self.queues.fault = Some(fault);
         }
@@ -127,7 +128,7 @@ impl Wire for Card {
         let Some(link) = &mut self.0 else { return false };
         let sent = link.has_room() && link.queues.tx.send(*header, &[payload]);
         if sent {
-            link.sent += 1;
+            link.sent_since_reclaim += 1;
             link.gather(header.len);
         }
         sent
@@ -137,7 +138,7 @@ impl Wire for Card {
         let Some(link) = &mut self.0 else { return false };
         let sent = link.has_room() && link.queues.tx.send_as_it_is(*header, header.len);
         if sent {
-            link.sent += 1;
+            link.sent_since_reclaim += 1;
             link.gather(header.len);
         }
         sent

@@ -147,7 +147,7 @@ impl VsockSwitch {
         self.record.add(id, connection);
         for from in Side::BOTH {
             if let Some(pledged) = self.guests.pledged(connection.ends[from.other()].party) {
-                pledged.begin(connection.outstanding(from));
+                pledged.add(connection.outstanding(from), connection.socket_type);
             }
         }
         self.guests.count_connection(connection, 1);
@@ -228,7 +228,7 @@ impl VsockSwitch {
         self.sched.turns.forget(&connection, &self.table);
         for from in Side::BOTH {
             if let Some(pledged) = self.guests.pledged(connection.ends[from.other()].party) {
-                pledged.end(connection.outstanding(from));
+                pledged.remove(connection.outstanding(from), connection.socket_type);
             }
         }
         self.guests.count_connection(&connection, -1);

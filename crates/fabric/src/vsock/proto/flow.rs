@@ -107,7 +107,7 @@ impl Flow {
     ) {
         let before = self.promise.outstanding(&self.window);
         self.window.on_delivered(bytes);
-        self.promise.on_delivered(bytes, before, pledged);
+        self.promise.on_delivered(bytes, before, socket_type, pledged);
         self.promise.raise(&self.window, socket_type, pledged);
     }
 

@@ -18,70 +18,71 @@
 use super::credit::{Credit, Window};
 use super::socket_type::SocketType;
 
-/// Bytes promised in advance on a new connection.
+/// Bytes promised in advance on a new connection. A message of 64 KiB takes three round trips then,
+/// and 256 connections that rest use up [`PLENTY`].
 const FIRST_PACE: u32 = 16 << 10;
 /// Most bytes promised in advance. More than this does not make a stream faster, since the bytes
 /// between sender and receiver then no longer fit into a CPU's second-level cache.
 const FASTEST_PACE: u32 = 1 << 20;
 /// Bytes promised in advance whatever the receiver's other connections were promised.
 const LEAST: u32 = 4 << 10;
-/// Bytes promised in advance for one receiver up to which a connection may get more than an equal
-/// part.
+/// Bytes of streams to one receiver of which a stream is promised all that is left.
 const PLENTY: u64 = 4 << 20;
-/// Most bytes of an equal part: with these, a message of this length takes one round trip.
+/// Most bytes that streams to one receiver are promised in advance, apart from [`LEAST`] for each
+/// of them.
+const MAX_PLEDGED: u64 = 12 << 20;
+/// A stream is promised one of this many parts of what is left of [`MAX_PLEDGED`].
+const PARTS: u64 = 64;
+/// Most bytes of such a part. A message of this length takes one round trip.
 const FULL_PART: u64 = 64 << 10;
-/// Most bytes that are promised in advance for one receiver, apart from [`LEAST`] for each
-/// connection.
-pub(crate) const MAX_PLEDGED: u64 = 3 * PLENTY;
 /// Length of records that a sender of records can always send, if its receiver has a buffer for
 /// them.
 const RECORD: u32 = 1 << 20;
 
-/// What the senders to one receiver were promised together.
+/// Bytes that the senders to one receiver may send and that it has not been handed yet. Each
+/// direction of a connection counts as a stream or, with sockets of records, as a sender of
+/// records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Pledged {
-    /// Bytes that they may send and that the receiver has not been handed yet.
-    pub(crate) bytes: u64,
-    /// Number of flows to the receiver.
-    pub(crate) flows: u64,
+    pub(crate) streams: u64,
+    pub(crate) records: u64,
 }
 
 impl Pledged {
     /// Most bytes that one connection may be promised in advance.
     ///
-    /// Up to [`PLENTY`] bytes together, these are as many as are left for all others: a few
-    /// connections get much, and many get equal parts. A promise cannot be taken back, so
-    /// connections that rest can have used up all of that. From then on each connection gets an
-    /// equal part of it once more, up to [`MAX_PLEDGED`] bytes together.
+    /// While streams are promised less than [`PLENTY`], one gets all that is left of it: a few
+    /// streams get much, and many streams that are used get equal parts. A promise cannot be taken
+    /// back, so streams that rest can have used all of it up. Then one gets a part of what is left
+    /// of [`MAX_PLEDGED`].
     fn most(self) -> u32 {
-        let left = PLENTY.saturating_sub(self.bytes);
-        let part = if self.bytes < MAX_PLEDGED { PLENTY / self.flows.max(1) } else { 0 };
+        let left = PLENTY.saturating_sub(self.streams);
+        let part = MAX_PLEDGED.saturating_sub(self.streams) / PARTS;
         left.max(part.min(FULL_PART)).max(LEAST.into()) as u32
     }
 
-    /// Tells whether more was promised than streams alone are.
+    /// Tells whether so much was promised that nothing more is copied for senders of records. They
+    /// are promised much more than streams.
     pub(crate) fn is_too_much(self) -> bool {
-        self.bytes > MAX_PLEDGED
+        self.streams + self.records > MAX_PLEDGED
     }
 
-    /// Takes up a flow that was promised this many bytes.
-    pub(crate) fn begin(&mut self, promised: u32) {
-        self.flows += 1;
-        self.add(promised);
+    /// Adds the promise of a sender.
+    pub(crate) fn add(&mut self, bytes: u32, socket_type: SocketType) {
+        *self.sum(socket_type) += u64::from(bytes);
     }
 
-    /// Forgets a flow that was promised this many bytes.
-    pub(crate) fn end(&mut self, promised: u32) {
-        self.flows = self.flows.saturating_sub(1);
-        self.remove(promised);
+    /// Forgets the promise of a sender that is no more, or of bytes that were handed over.
+    pub(crate) fn remove(&mut self, bytes: u32, socket_type: SocketType) {
+        let sum = self.sum(socket_type);
+        *sum = sum.saturating_sub(bytes.into());
     }
 
-    fn add(&mut self, bytes: u32) {
-        self.bytes += u64::from(bytes);
-    }
-
-    fn remove(&mut self, bytes: u32) {
-        self.bytes = self.bytes.saturating_sub(bytes.into());
+    fn sum(&mut self, socket_type: SocketType) -> &mut u64 {
+        match socket_type {
+            SocketType::Stream => &mut self.streams,
+            SocketType::SeqPacket => &mut self.records,
+        }
     }
 }
 
@@ -132,14 +133,20 @@ impl Promise {
         let outstanding = self.outstanding(window);
         if wanted > outstanding {
             self.edge = window.sent.wrapping_add(wanted);
-            pledged.add(wanted - outstanding);
+            pledged.add(wanted - outstanding, socket_type);
         }
     }
 
     /// Counts bytes that the receiver was handed. `before` is what was outstanding then.
     #[inline]
-    pub(crate) fn on_delivered(&mut self, bytes: u32, before: u32, pledged: &mut Pledged) {
-        pledged.remove(bytes.min(before));
+    pub(crate) fn on_delivered(
+        &mut self,
+        bytes: u32,
+        before: u32,
+        socket_type: SocketType,
+        pledged: &mut Pledged,
+    ) {
+        pledged.remove(bytes.min(before), socket_type);
         self.taken = self.taken.saturating_add(bytes);
         if self.taken >= self.pace && self.pace < FASTEST_PACE {
             self.pace = (2 * self.pace).min(FASTEST_PACE);
@@ -176,15 +183,14 @@ mod tests {
     fn deliver(promise: &mut Promise, window: &mut Window, bytes: u32, pledged: &mut Pledged) {
         let before = promise.outstanding(window);
         window.on_delivered(bytes);
-        promise.on_delivered(bytes, before, pledged);
+        promise.on_delivered(bytes, before, SocketType::Stream, pledged);
         promise.raise(window, SocketType::Stream, pledged);
     }
 
-    /// Opens a flow to a receiver that gives `buffer` bytes of credit.
+    /// Opens a stream to a receiver that gives `buffer` bytes of credit.
     fn open(buffer: u32, pledged: &mut Pledged) -> (Promise, Window) {
         let (mut promise, mut window) = (Promise::default(), Window::default());
         window.on_credit(Credit { buf_alloc: buffer, fwd_cnt: 0 });
-        pledged.begin(0);
         promise.raise(&window, SocketType::Stream, pledged);
         (promise, window)
     }
@@ -211,7 +217,7 @@ mod tests {
             assert!(sum <= MAX_PLEDGED + connections * u64::from(LEAST), "{connections}: {sum}");
             assert!(connections > 64 || sum <= PLENTY / 4, "{connections}: {sum}");
         }
-        assert_eq!(pledged, Pledged { bytes: sum, flows: 5000 });
+        assert_eq!(pledged, Pledged { streams: sum, records: 0 });
     }
 
     #[test]
@@ -226,8 +232,8 @@ mod tests {
         for (promise, window) in &mut resting {
             transfer(promise, window, 4 << 20, &mut pledged);
         }
-        let most = MAX_PLEDGED + FULL_PART + 1000 * u64::from(LEAST);
-        assert!(pledged.bytes <= most, "{pledged:?}");
+        assert!(pledged.streams > PLENTY, "{pledged:?}");
+        assert!(pledged.streams <= MAX_PLEDGED + 1000 * u64::from(LEAST), "{pledged:?}");
     }
 
     #[test]
@@ -236,12 +242,17 @@ mod tests {
         for (count, taken, promised) in [
             (0, 0, FASTEST_PACE),
             (64, 0, FASTEST_PACE),
-            (200, 0, 400 << 10),
+            (400, 0, 64 << 10),
             (20, 4 << 20, 64 << 10),
-            (63, 4 << 20, 64 << 10),
-            (127, 4 << 20, 32 << 10),
+            (60, 4 << 20, 64 << 10),
+            (127, 4 << 20, 24 << 10),
         ] {
             let mut pledged = Pledged::default();
+            // Senders of records are promised much more, and take nothing away from streams.
+            let records = Window { credit: Credit { buf_alloc: RECORD, fwd_cnt: 0 }, ..Window::default() };
+            for _ in 0..50 {
+                Promise::default().raise(&records, SocketType::SeqPacket, &mut pledged);
+            }
             for _ in 0..count {
                 let (mut promise, mut window) = open(u32::MAX, &mut pledged);
                 transfer(&mut promise, &mut window, taken, &mut pledged);
@@ -267,7 +278,7 @@ mod tests {
                 promise.raise(&window, SocketType::Stream, &mut pledged);
             }
             assert_eq!(promise.outstanding(&window), most);
-            assert_eq!(pledged.bytes, u64::from(most));
+            assert_eq!(pledged.streams, u64::from(most));
         }
     }
 
@@ -296,7 +307,7 @@ mod tests {
         for (buffer, most) in [(256 << 10, 256 << 10), (u32::MAX, RECORD)] {
             let mut promise = Promise::default();
             let window = Window { credit: Credit { buf_alloc: buffer, fwd_cnt: 0 }, ..Window::default() };
-            promise.raise(&window, SocketType::SeqPacket, &mut Pledged { bytes: MAX_PLEDGED, flows: 1 });
+            promise.raise(&window, SocketType::SeqPacket, &mut Pledged { streams: MAX_PLEDGED, records: 0 });
             assert_eq!(promise.credit(&window).buf_alloc, most);
         }
     }

@@ -17,8 +17,8 @@ struct Sum {
     connections: u32,
     own: u32,
     half_open: u32,
-    /// Bytes promised for the guest as a receiver.
-    pledged: u64,
+    /// What was promised for the guest as a receiver.
+    pledged: Pledged,
     /// Numbers of the guest's packets that wait.
     waiting: BTreeSet<u16>,
 }
@@ -56,7 +56,7 @@ impl VsockSwitch {
         let sum = sums.entry(guest).or_default();
         sum.connections += 1;
         sum.own += u32::from(connection.owner() == Some(guest));
-        sum.pledged += u64::from(connection.outstanding(side.other()));
+        sum.pledged.add(connection.outstanding(side.other()), connection.socket_type);
         sum.half_open += u32::from(half_open);
         if let Some(device) = &self.guests.devices[guest] {
             assert_eq!(device.config.cid, end.address.cid, "another guest's connection");
@@ -126,7 +126,7 @@ impl VsockSwitch {
         let usage = device.usage;
         let Usage { connections, own, half_open } = usage;
         assert_eq!((connections, own, half_open), (sum.connections, sum.own, sum.half_open));
-        assert_eq!(receiver.pledged, Pledged { bytes: sum.pledged, flows: sum.connections.into() });
+        assert_eq!(receiver.pledged, sum.pledged);
         let counted = device.counters.words_from(SocketWord::Connections)[0].load(Relaxed);
         assert_eq!(counted, u64::from(sum.connections));
         let (has_flows, is_busy) = self.sched.turns.state(guest);
