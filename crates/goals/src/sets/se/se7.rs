@@ -8,11 +8,13 @@
 //!
 //! The VM's program looks at the 64 connections after a packet on any connection without credit,
 //! every 10 ms at most. Short requests never use up their credit, and long ones only on a new
-//! connection, so there are hardly any looks beside them. Streams do use it up: the looks are part of
-//! what the row measures as throughput.
+//! connection, so there are hardly any looks beside them. Streams do use it up: the looks are part
+//! of what the row measures as throughput.
 //!
 //! Requests are short and long ones: a short one depends on the time of a packet, and a long one
 //! also on how much its sender was promised beside the 64 connections, which rest in its direction.
+
+use std::path::Path;
 
 use serde_json::json;
 
@@ -66,6 +68,8 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     lab.restart_daemon(&daemon.env(DEVICE, &format!("silent={CONNECTIONS}")))?;
     let peer = "[vmci]\ndomains = [\"goals\"]\n";
     lab.create_vm("peer", &format!("kind = \"micro\"\nmemory = \"64MiB\"\n{peer}"))?;
+
+    prefer(lab)?;
 
     let plan = Plan { least: lab.pick(9, 3), ..Plan::exactly(lab.pick(15, 3)) };
     let rounds = Rounds::take(plan, &["beside", "alone"], None, |cell| sample(lab, cell))?;
@@ -164,6 +168,18 @@ fn measure(lab: &mut Lab) -> Measured<(serde_json::Value, State)> {
     let is_stand_in = lab.machine().is_stand_in();
     let state = if is_stand_in { State::Unknown } else { State::of_round_trips(&trips) };
     Ok((doc, state))
+}
+
+/// Has fabric, victim and reader run before other programs: one request in a hundred that meets
+/// these would decide the 99th percentile.
+fn prefer(lab: &mut Lab) -> Measured<()> {
+    for pid in [lab.fabric_pid()?, lab.vm_pid("victim")?, lab.vm_pid("reader")?] {
+        for thread in lab.machine().list(Path::new(&format!("/proc/{pid}/task")))? {
+            let thread = thread.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            lab.run(&Command::new("renice").args(format!("--priority -10 --pid {thread}")))?;
+        }
+    }
+    Ok(())
 }
 
 /// Binds fabric, victim and reader to pCPUs.
