@@ -15,7 +15,7 @@ const BATCH_BYTES: usize = 64 << 10;
 const BATCH_PACKETS: usize = 32;
 /// Packets after which the transmit buffers that the device is done with are taken back, even if
 /// there is room. To take back a whole ring at once takes 1 µs, by which one packet would be late.
-const RECLAIM_PACKETS: usize = 16;
+const RECLAIM_PACKETS: usize = 2;
 
 /// The queues of a vsock device, once it has a link.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use super::wire::{Payload, Wire};
 const BOTH: u32 = packet::SHUTDOWN_RCV | packet::SHUTDOWN_SEND;
 
 /// The ends of a connection. The own context ID is that of the stack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     /// Context ID of the peer.
     pub(super) cid: u64,

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use rustc_hash::FxHashMap;
 use taut_virtq::socket_header::{self as packet, SocketHeader};
 
 use super::connection::{Connection, Key};
@@ -28,9 +29,10 @@ pub(super) struct Stack {
     cid: u64,
     /// Largest payload of a packet.
     most: usize,
-    connections: BTreeMap<ConnectionId, Connection>,
-    /// Looked up with each packet. Comparing few keys is faster than hashing one.
-    by_key: BTreeMap<Key, ConnectionId>,
+    /// Looked up a few times for each packet, as `by_key`. Both have a fast hash: with trees, 64
+    /// connections that rest made each packet of another one later.
+    connections: FxHashMap<ConnectionId, Connection>,
+    by_key: FxHashMap<Key, ConnectionId>,
     next_id: u64,
     next_port: u32,
     /// By port. Looked up in each turn of the vCPU: a server asks for new connections then.
@@ -60,8 +62,8 @@ impl Stack {
         Self {
             cid,
             most,
-            connections: BTreeMap::new(),
-            by_key: BTreeMap::new(),
+            connections: FxHashMap::default(),
+            by_key: FxHashMap::default(),
             next_id: 0,
             next_port: FIRST_PORT,
             listeners: BTreeMap::new(),
