@@ -91,8 +91,8 @@ mod tests {
 
     #[test]
     fn a_decision_is_valid_for_its_sender_and_addresses_and_ages() {
-        let now = Instant::now();
         let mut flow_cache = FlowCache::default();
+        let now = flow_cache.until;
         flow_cache.begin(now);
         let target = Target { member: MemberIdx(7), pair: PairIdx::FIRST };
         flow_cache.insert(PortId(1), macs(1, 2), target);
