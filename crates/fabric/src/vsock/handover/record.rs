@@ -139,13 +139,18 @@ impl ConnectionRecord {
             let (buf_alloc, fwd_cnt) = load(FLOW_WORDS[side] + 1);
             let flow = flow_from_bits(summary >> FLOW_BITS[side]);
             let window = Window { sent, credit: Credit { buf_alloc, fwd_cnt }, unread: 0 };
-            let over = flow.over && summary & OVER != 0;
+            let is_over = summary & OVER != 0;
+            let over = flow.over && is_over;
+            // Whoever does not know of the end is told, whatever the record says: nothing else
+            // ends the connection.
+            let reset = if is_over { !over } else { flow.pending.reset };
+            let pending = PendingControl { reset, ..flow.pending };
             let edge = match side {
                 _ if summary & HAS_EDGES == 0 => sent.wrapping_add(window.room()),
                 Side::Requester => load(EDGES_WORD).0,
                 Side::Responder => load(EDGES_WORD).1,
             };
-            Flow { offset, window, promise: Promise::taken_over(edge, sent), over, ..flow }
+            Flow { pending, offset, window, promise: Promise::taken_over(edge, sent), over, ..flow }
         };
         Some(Written {
             id,

@@ -155,3 +155,21 @@ fn sockets_that_an_earlier_version_accepted_keep_urgent_bytes() {
     let set: Vec<_> = sockets.iter().map(|(_, socket)| socket_oobinline(socket).unwrap()).collect();
     assert_eq!(set, [true, true]);
 }
+
+#[test]
+fn a_connection_that_is_over_ends_whatever_the_record_says_of_its_flows() {
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
+    rig.connect(0, 1, 5000);
+    let host = Own { guest: 0, port: 5001, peer: (2, 80), taken: 0 };
+    rig.send_control(host, REQUEST, 0);
+    rig.settle();
+    let streams = rig.switch.stop();
+    for connection in [1, 2] {
+        // The bits for a connection that exists and is over.
+        rig.write_connection(connection, 0, 1 | 1 << 3);
+    }
+    rig.replace_switch(streams);
+    rig.settle();
+    assert_eq!((rig.ops(0), rig.ops(1)), (vec![RST, RST], vec![RST]));
+    assert_eq!(rig.count(0, SocketWord::Connections), 0);
+}
