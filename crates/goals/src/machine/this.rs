@@ -9,13 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Child, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, kill_process, kill_process_group};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, kill_process, kill_process_group, pidfd_open};
 
 use super::{Command, Ended, Job, Machine, Signal, Text, is_interrupted};
 use crate::reason::{Context, Measured, NotMeasured, require};
 
-/// Time between two looks at a program that is waited for.
-const LOOK: Duration = Duration::from_millis(2);
+/// Time after which a wait for a program looks whether it was interrupted. The kernel tells of the
+/// program's end: frequent looks would disturb what the program measures.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// The machine that this program runs on.
 #[derive(Debug)]
@@ -113,7 +115,11 @@ impl ThisMachine {
                 };
                 return Err(NotMeasured::because(format!("`{}`: {why}", running.command)));
             }
-            std::thread::sleep(LOOK);
+            let child = Pid::from_child(&running.child);
+            let pidfd = pidfd_open(child, PidfdFlags::empty()).map_err(io::Error::from)?;
+            let time = Timespec::try_from(LOOK.min(limit)).ok();
+            // A signal is one more reason to look.
+            let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], time.as_ref());
         };
         let took = running.began.elapsed();
         let read = |path: &Path| Ok::<_, io::Error>(String::from_utf8_lossy(&fs::read(path)?).into_owned());
