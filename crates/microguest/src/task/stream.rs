@@ -200,7 +200,7 @@ impl Task for StreamTask {
             }
         }
         if self.active.is_empty() && !self.resting.is_empty() && !over {
-            // Saves a request that another task sends 0.1 µs.
+            // What follows would delay each request of other tasks by 0.1 µs.
             return self.rest(machine, false, until);
         }
         let mut moved = false;

@@ -3,10 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-/// Longest time of polling before a sleep, as in KVM on x86, and the first one. A sleep that lasts
-/// longer ends polling. So the time has to be longer than a round trip in which two guests both
-/// sleep: with 50 µs, none of the two polled again after they had.
+/// Longest time of polling before a sleep, as in KVM on x86. A sleep that lasts longer ends
+/// polling. So the time has to be longer than a round trip in which two guests both sleep: with
+/// 50 µs, neither of the two polled again after they had.
 const LONGEST: Duration = Duration::from_micros(200);
+/// Time of polling after the first short sleep.
 const FIRST: Duration = Duration::from_micros(10);
 
 /// The current time and state.

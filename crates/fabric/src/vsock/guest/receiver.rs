@@ -89,7 +89,7 @@ impl Receiver {
     }
 
     /// Notes that the ring starts. A guest whose ring was stopped could take nothing, so its time
-    /// begins anew. A guest that was reported stays so, and is not reported again.
+    /// begins anew. A guest that was reported still counts as reported.
     pub(crate) fn note_start(&mut self) {
         self.full = false;
         if let Starvation::Since(_) = self.starvation {

@@ -26,7 +26,8 @@ const FIRST_PACE: u32 = 16 << 10;
 const FASTEST_PACE: u32 = 1 << 20;
 /// Bytes promised in advance whatever the receiver's other connections were promised.
 const LEAST: u32 = 4 << 10;
-/// Bytes of streams to one receiver of which a stream is promised all that is left.
+/// While all streams to one receiver are promised fewer bytes than these, one stream may be
+/// promised all of the rest.
 const PLENTY: u64 = 4 << 20;
 /// Most bytes that streams to one receiver are promised in advance, apart from [`LEAST`] for each
 /// of them.
@@ -44,7 +45,9 @@ const RECORD: u32 = 1 << 20;
 /// records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Pledged {
+    /// Bytes of streams.
     pub(crate) streams: u64,
+    /// Bytes of senders of records.
     pub(crate) records: u64,
 }
 
@@ -61,8 +64,8 @@ impl Pledged {
         left.max(part.min(FULL_PART)).max(LEAST.into()) as u32
     }
 
-    /// Tells whether so much was promised that nothing more is copied for senders of records. They
-    /// are promised much more than streams.
+    /// Tells whether so much was promised for the receiver that records are no longer copied out of
+    /// rings for it.
     pub(crate) fn is_too_much(self) -> bool {
         self.streams + self.records > MAX_PLEDGED
     }

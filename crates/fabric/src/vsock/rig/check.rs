@@ -17,7 +17,7 @@ struct Sum {
     connections: u32,
     own: u32,
     half_open: u32,
-    /// What was promised for the guest as a receiver.
+    /// Promises to those who send to the guest.
     pledged: Pledged,
     /// Numbers of the guest's packets that wait.
     waiting: BTreeSet<u16>,

@@ -14,8 +14,6 @@
 //! Requests are short and long ones: a short one depends on the time of a packet, and a long one
 //! also on how much its sender was promised beside the 64 connections, which rest in its direction.
 
-use std::path::Path;
-
 use serde_json::json;
 
 use crate::figure::{Bound, Value, shown};
@@ -35,7 +33,9 @@ const STREAMS: u32 = 5;
 
 /// Requests of one length.
 struct Requests {
+    /// Goal that judges them.
     goal: &'static str,
+    /// Name of their 99th percentile in a sample.
     figure: &'static str,
     bytes: u32,
 }
@@ -69,8 +69,10 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let peer = "[vmci]\ndomains = [\"goals\"]\n";
     lab.create_vm("peer", &format!("kind = \"micro\"\nmemory = \"64MiB\"\n{peer}"))?;
 
-    prefer(lab)?;
-
+    for vm in ["victim", "reader"] {
+        let pid = lab.vm_pid(vm)?;
+        lab.prefer(pid);
+    }
     let plan = Plan { least: lab.pick(9, 3), ..Plan::exactly(lab.pick(15, 3)) };
     let rounds = Rounds::take(plan, &["beside", "alone"], None, |cell| sample(lab, cell))?;
     let all = rounds.in_any_state();
@@ -149,7 +151,7 @@ fn stalls(lab: &mut Lab) -> Measured<usize> {
 }
 
 /// Measures the throughput of streams on one pCPU in Mbit/s, then the 99th percentile of requests
-/// on two, in µs: the median of five repeats. The state is that of the requests.
+/// of each length on two, in µs: the median of five repeats. The state is that of the requests.
 fn measure(lab: &mut Lab) -> Measured<(serde_json::Value, State)> {
     bind(lab, [0, 0, 0])?;
     let words = "victim reader --message 64KiB --socket-size 256KiB";
@@ -168,18 +170,6 @@ fn measure(lab: &mut Lab) -> Measured<(serde_json::Value, State)> {
     let is_stand_in = lab.machine().is_stand_in();
     let state = if is_stand_in { State::Unknown } else { State::of_round_trips(&trips) };
     Ok((doc, state))
-}
-
-/// Has fabric, victim and reader run before other programs: one request in a hundred that meets
-/// these would decide the 99th percentile.
-fn prefer(lab: &mut Lab) -> Measured<()> {
-    for pid in [lab.fabric_pid()?, lab.vm_pid("victim")?, lab.vm_pid("reader")?] {
-        for thread in lab.machine().list(Path::new(&format!("/proc/{pid}/task")))? {
-            let thread = thread.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            lab.run(&Command::new("renice").args(format!("--priority -10 --pid {thread}")))?;
-        }
-    }
-    Ok(())
 }
 
 /// Binds fabric, victim and reader to pCPUs.
