@@ -200,7 +200,7 @@ impl Task for StreamTask {
             }
         }
         if self.active.is_empty() && !self.resting.is_empty() && !over {
-            // What follows would delay each request of other tasks by 0.1 µs.
+            // Return early: the rest would delay each request of other tasks by 0.1 µs.
             return self.rest(machine, false, until);
         }
         let mut moved = false;
