@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Lab;
-use crate::machine::{Command, Job, Words};
+use crate::machine::{Command, Job, PREFERRED, Words};
 use crate::reason::{Context, Measured, NotMeasured};
 
 /// A `tautd` of a lab.
@@ -203,7 +203,7 @@ impl Lab<'_> {
     /// Gives a process's session (autogroup) priority over everything else on this machine. The
     /// process should have a session of its own. Kernels without autogroups have nothing to set.
     pub fn prefer(&mut self, pid: u32) {
-        let _ = self.machine.write(Path::new(&format!("/proc/{pid}/autogroup")), "-20");
+        let _ = self.machine.write(Path::new(&format!("/proc/{pid}/autogroup")), PREFERRED);
     }
 
     /// Makes a vSwitch `sw` with a port group `lan`.

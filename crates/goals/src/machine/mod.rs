@@ -21,7 +21,7 @@ pub use command::{Command, Words};
 pub use doc::Doc;
 pub use ended::Ended;
 pub use interrupt::{is_interrupted, watch_for_interrupts};
-pub use launch::{Launch, launch};
+pub use launch::{Launch, PREFERRED, launch};
 pub use text::Text;
 pub use this::ThisMachine;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Flows, Rig, Switch};
 use crate::lab::Lab;
-use crate::machine::{Command, Job, Signal};
+use crate::machine::{Command, Job, PREFERRED, Signal};
 use crate::reason::{Measured, NotMeasured};
 use crate::rival::Rival;
 
@@ -34,7 +34,7 @@ pid=$(cat PIDFILE)
 END
 while grep -q '^State:.[^ZX]' "/proc/$pid/status" 2>/dev/null; do sleep 0.001; done
 START >/dev/null 2>&1
-echo -20 >"/proc/$(cat PIDFILE)/autogroup" || true
+echo PREFERRED >"/proc/$(cat PIDFILE)/autogroup" || true
 "#;
 
 impl Rig {
@@ -162,7 +162,7 @@ impl Rig {
         let words = self.vswitchd().join(" ");
         let start = format!("env OVS_RUNDIR={} {} {words} --detach", folder.display(), program.display());
         let text = AGAIN.replace("PIDFILE", &folder.join("vs.pid").display().to_string());
-        let text = text.replace("END", &end).replace("START", &start);
+        let text = text.replace("END", &end).replace("START", &start).replace("PREFERRED", PREFERRED);
         let path = self.folder.join(format!("ovs-{how:?}"));
         lab.machine().write(&path, &text)?;
         Ok(path)
