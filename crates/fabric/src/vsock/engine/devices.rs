@@ -82,6 +82,7 @@ impl VsockSwitch {
     pub(crate) fn gone(&mut self, guest: GuestIdx) {
         if let Some(device) = &mut self.guests.devices[guest] {
             device.stopped = None;
+            write_stopped(&device.counters, None);
         }
         self.end_all_of(guest);
     }

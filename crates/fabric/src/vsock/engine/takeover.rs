@@ -32,7 +32,9 @@ impl VsockSwitch {
         for (_, device) in self.guests.devices.iter_mut() {
             let Some(device) = device else { continue };
             device.count_connections(0, false);
-            device.stopped = read_stopped(&device.counters).filter(|_| left.orderly);
+            // Also after a kill: connections are lost then, but the ring is the same, and the
+            // packets that it had in flight must be given back.
+            device.stopped = read_stopped(&device.counters);
         }
         let mut unfinished = Unfinished::default();
         for written in left.connections {

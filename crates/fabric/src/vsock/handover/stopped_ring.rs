@@ -1,6 +1,7 @@
 //! A stopped transmit ring in the counters file: the next fabric recognises the ring by it.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::compiler_fence;
 
 use taut_api::fabric::counters::SocketWord;
 use taut_virtq::Start;
@@ -8,11 +9,20 @@ use taut_virtq::Start;
 use crate::vsock::guest::{DeviceCounters, RingPlace};
 
 /// Writes down where a guest's transmit ring has stopped; `None` while it runs.
+///
+/// The first word says whether there is such a ring. A process that is killed in between must not
+/// leave a ring that is half written.
 pub(crate) fn write_stopped(counters: &DeviceCounters, place: Option<RingPlace>) {
-    let words = place.map_or([0; 4], to_words);
-    for (word, value) in counters.words_from(SocketWord::Stopped).iter().zip(words) {
+    let [first, others @ ..] = place.map_or([0; 4], to_words);
+    let words = counters.words_from(SocketWord::Stopped);
+    // A process that is killed has made all of its stores up to there; the compiler keeps the order.
+    words[0].store(0, Relaxed);
+    compiler_fence(SeqCst);
+    for (word, value) in words[1..].iter().zip(others) {
         word.store(value, Relaxed);
     }
+    compiler_fence(SeqCst);
+    words[0].store(first, Relaxed);
 }
 
 /// Returns where a guest's transmit ring has stopped under the last fabric.
