@@ -33,6 +33,7 @@ use clap::{CommandFactory as _, Parser as _};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    process::heap::share();
     let args = args::Args::parse();
     if args.print_openapi {
         return print_openapi();

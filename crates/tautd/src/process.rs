@@ -4,6 +4,7 @@
 mod detach;
 mod exit;
 mod halted;
+pub(crate) mod heap;
 pub(crate) mod own_table;
 mod reserved;
 
