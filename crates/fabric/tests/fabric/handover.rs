@@ -1,7 +1,7 @@
 //! Sessions that outlive the fabric process.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use taut_api::fabric::PortId;
@@ -173,10 +173,13 @@ pub(crate) fn exactly_once(
         a.drain();
         number
     });
+    let (tell, begun) = mpsc::channel();
     let receiver = std::thread::spawn(move || {
         let mut next = 0_u32;
         loop {
             let (_, got) = b.receive();
+            // Nobody listens after the first frame.
+            let _ = tell.send(());
             if got.len() == 14 {
                 return next;
             }
@@ -187,11 +190,13 @@ pub(crate) fn exactly_once(
             window.advance(next);
         }
     });
+    // On a busy machine, the events may be over before the first frame is there.
+    begun.recv().unwrap();
+    drop(begun);
     let _fabric = events(fabric);
     over.store(true, Ordering::Relaxed);
     let sent = sender.join().unwrap();
     assert_eq!(receiver.join().unwrap(), sent);
-    assert!(sent > 0);
 }
 
 #[test]

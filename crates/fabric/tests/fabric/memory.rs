@@ -1,8 +1,8 @@
 //! Guest memory that changes or disappears under traffic.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
 use taut_api::fabric::PortId;
 use taut_api::link::Link;
@@ -91,10 +91,13 @@ fn a_receiver_whose_memory_is_remapped_gets_frames_in_order_and_lost_ones_are_co
             }
             number
         });
+        let (tell, begun) = mpsc::channel();
         let receiver = std::thread::spawn(move || {
             let (mut next, mut missing) = (0, 0);
             loop {
                 let (_, got) = b.receive();
+                // Nobody listens after the first frame.
+                let _ = tell.send(());
                 if got.len() == 14 {
                     receiver_ended.store(true, Ordering::Relaxed);
                     return (next, missing);
@@ -107,6 +110,9 @@ fn a_receiver_whose_memory_is_remapped_gets_frames_in_order_and_lost_ones_are_co
                 next = number + 1;
             }
         });
+        // On a busy machine, the changes may be over before the first frame is there.
+        begun.recv().unwrap();
+        drop(begun);
         for round in 0..TIMES {
             manager.set_table();
             manager.plug_and_unplug(1 << 32 | (round as u64) << 21);
@@ -117,7 +123,6 @@ fn a_receiver_whose_memory_is_remapped_gets_frames_in_order_and_lost_ones_are_co
         missing += u64::from(sender.join().unwrap() - next);
         let dropped: u64 = fabric.counters(PortId(1)).rx_drops.iter().map(|(_, count)| count).sum();
         assert!(missing <= dropped, "{missing} are missing, {dropped} were counted");
-        assert!(next > 0);
     }
 }
 

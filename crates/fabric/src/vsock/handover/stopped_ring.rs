@@ -15,7 +15,8 @@ use crate::vsock::guest::{DeviceCounters, RingPlace};
 pub(crate) fn write_stopped(counters: &DeviceCounters, place: Option<RingPlace>) {
     let [first, others @ ..] = place.map_or([0; 4], to_words);
     let words = counters.words_from(SocketWord::Stopped);
-    // A process that is killed has made all of its stores up to there; the compiler keeps the order.
+    // A process that is killed has made all of its stores up to there. So only the compiler's order
+    // matters.
     words[0].store(0, Relaxed);
     compiler_fence(SeqCst);
     for (word, value) in words[1..].iter().zip(others) {
