@@ -112,8 +112,13 @@ files() {
   done
 }
 
-# sources TARGET: a hash over its sources.
-sources() { files "$1" | LC_ALL=C sort -u | xargs sha256sum | sha256sum | cut -c 1-12; }
+# sources TARGET: a hash over its sources. Lines that are comments do not count.
+sources() {
+  files "$1" | LC_ALL=C sort -u | while read -r file; do
+    echo "$file"
+    sed '\,^[[:space:]]*//,d' "$file"
+  done | sha256sum | cut -c 1-12
+}
 
 # recorded TARGET: the line of the record about its sources as they are, as fields: executions,
 # covered, instrumented, crashes, over budget.
