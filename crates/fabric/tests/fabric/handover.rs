@@ -178,7 +178,7 @@ pub(crate) fn exactly_once(
         let mut next = 0_u32;
         loop {
             let (_, got) = b.receive();
-            // Nobody listens after the first frame.
+            // Tells the thread that waits for the first frame. Later, nobody listens.
             let _ = tell.send(());
             if got.len() == 14 {
                 return next;

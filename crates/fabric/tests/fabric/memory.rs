@@ -96,7 +96,7 @@ fn a_receiver_whose_memory_is_remapped_gets_frames_in_order_and_lost_ones_are_co
             let (mut next, mut missing) = (0, 0);
             loop {
                 let (_, got) = b.receive();
-                // Nobody listens after the first frame.
+                // Tells the thread that waits for the first frame. Later, nobody listens.
                 let _ = tell.send(());
                 if got.len() == 14 {
                     receiver_ended.store(true, Ordering::Relaxed);
