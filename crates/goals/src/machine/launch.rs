@@ -10,7 +10,7 @@ use clap::Args;
 
 /// Nice value of a session with priority over everything else: ten times the weight of others.
 ///
-/// More does harm where programs take turns every few microseconds. With −15 and −20, two guests on
+/// More does harm where programs take turns every few microseconds. With -15 and -20, two guests on
 /// one pCPU stop for long enough that the fabric goes to sleep between two requests, 300 to 1,000
 /// times a second; with 0 to −10 it does so 70 to 200 times.
 pub const PREFERRED: &str = "-10";

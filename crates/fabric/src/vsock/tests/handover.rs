@@ -1,5 +1,5 @@
 //! Handover to another switch: after an orderly stop it goes on with everything, after a kill it
-//! knows only which connections there were.
+//! knows which connections and rings there were.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -110,7 +110,7 @@ fn a_ring_that_was_stopped_when_the_switch_was_killed_gets_its_packets_back_once
         rig.write(a, &pattern(at, 5000));
     }
     rig.settle();
-    // The packets behind these are given back before them: nobody knows their connection.
+    // One more packet is given back before these, because it belongs to no connection.
     rig.send_control(Own { port: 7, ..a }, RW, 0);
     rig.settle();
     let position = rig.stop(0, 1).unwrap();
@@ -123,7 +123,7 @@ fn a_ring_that_was_stopped_when_the_switch_was_killed_gets_its_packets_back_once
     rig.start_both(1, [Start::Recover; 2]);
     rig.settle();
     assert_eq!(rig.drivers[0].outstanding(), 0);
-    // Whatever comes later starts with nothing in flight.
+    // The switch after that one finds nothing in flight.
     rig.replace_switch(Vec::new());
     rig.settle();
     assert_eq!(rig.drivers[0].outstanding(), 0);
