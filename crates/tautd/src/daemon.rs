@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<(), ApiError> {
     let _lock = lock(&run_dir)?;
     OomScore::SERVICE.set(std::process::id());
     raise_open_files();
-    let runtime = tokio::runtime::Runtime::new().map_err(|error| cannot("start its threads", &error))?;
+    let runtime = http::threads::start().map_err(|error| cannot("start its threads", &error))?;
     runtime.block_on(serve(args, run_dir))
 }
 

@@ -17,6 +17,7 @@ mod refusals;
 mod resources;
 mod serve;
 mod table;
+pub(crate) mod threads;
 mod vms;
 
 use std::path::PathBuf;
