@@ -25,8 +25,9 @@ pub const MOST_WAITING: usize = 256;
 const MOST_AT_ONCE: usize = 4096;
 /// Duration of a close that is reported.
 pub const LONG: Duration = Duration::from_secs(1);
-/// Threads that stay when there is nothing to close.
-const IDLE: usize = 8;
+/// Threads that stay when there is nothing to close. A process would reach a greater number little
+/// by little, one more whenever several closes meet.
+const IDLE: usize = 1;
 /// Most threads of the process, blocked ones included.
 const MOST_THREADS: usize = 512;
 
