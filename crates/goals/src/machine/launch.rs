@@ -12,7 +12,7 @@ use clap::Args;
 ///
 /// More does harm where programs take turns every few microseconds. With -15 and -20, two guests on
 /// one pCPU stop for long enough that the fabric goes to sleep between two requests, 300 to 1,000
-/// times a second; with 0 to −10 it does so 70 to 200 times.
+/// times a second; with 0 to -10 it does so 70 to 200 times.
 pub const PREFERRED: &str = "-10";
 
 /// Starts a program in a session of its own, and becomes it.
