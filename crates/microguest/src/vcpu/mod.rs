@@ -76,6 +76,7 @@ impl Vcpu {
                 return;
             }
             let now = Instant::now();
+            polling.runs(now);
             let mut wake: Option<Instant> = None;
             let mut busy = self.machine.poll();
             tasks.retain_mut(|(_, task)| match task.poll(&mut self.machine, now) {
@@ -97,13 +98,15 @@ impl Vcpu {
             busy |= self.machine.flush();
             if busy || self.poll {
                 polling.worked();
-            } else if polling.goes_on(Instant::now()) {
-                // On a host with few cores, what this guest waits for may need this very core.
+                continue;
+            }
+            let begun = Instant::now();
+            if polling.goes_on(begun) {
+                // What this guest waits for may need this very pCPU.
                 thread::yield_now();
             } else {
-                let begun = Instant::now();
                 self.sleep(wake);
-                polling.slept(begun.elapsed());
+                polling.slept(begun, Instant::now());
             }
         }
     }
