@@ -316,10 +316,16 @@ fn name_and_state(stat: &str) -> Option<(String, &str)> {
     Some((before.split_once('(')?.1.to_owned(), after.split_whitespace().next()?))
 }
 
-/// Type and place of a mount in a line of `mountinfo`.
+/// Folder of named network namespaces. Whoever makes the first one since the host has booted mounts
+/// the folder over itself, as `ip netns add` does, and it stays: others may use it. Namespaces in
+/// it are mounts of their own.
+const NAMESPACES: &str = "/run/netns";
+
+/// Type and place of a mount in a line of `mountinfo`, unless it is [`NAMESPACES`].
 fn mount(line: &str) -> Option<String> {
     let (mount, kind) = line.split_once(" - ")?;
-    Some(format!("{} {}", kind.split(' ').next()?, mount.split(' ').nth(4)?))
+    let place = mount.split(' ').nth(4).filter(|place| *place != NAMESPACES)?;
+    Some(format!("{} {place}", kind.split(' ').next()?))
 }
 
 /// Name of the program in a command line as `lsns` prints it.
@@ -372,6 +378,8 @@ mod tests {
         assert_eq!(name_and_state("7 (a) b) Z 1 7"), Some(("a) b".to_owned(), "Z")));
         let line = "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue";
         assert_eq!(mount(line).as_deref(), Some("ext3 /mnt2"));
+        assert_eq!(mount(&line.replace("/mnt2", "/run/netns")), None);
+        assert!(mount(&line.replace("/mnt2", "/run/netns/x")).is_some());
         assert_eq!(program("/usr/bin/qemu-system-x86_64\\x20-name"), "qemu-system-x86_64");
     }
 

@@ -102,7 +102,7 @@ impl Vcpu {
             }
             let begun = Instant::now();
             if polling.goes_on(begun) {
-                // What this guest waits for may need this very pCPU.
+                // Threads for whose work this guest waits may need this very pCPU.
                 thread::yield_now();
             } else {
                 self.sleep(wake);
