@@ -14,7 +14,7 @@ pub(super) struct Tags {
     pub(super) reservation: Tag,
     /// Real time up to which its limit is used.
     pub(super) limit: Tag,
-    /// Its place among the nodes that share what is left.
+    /// Place among the nodes that share what is left.
     pub(super) shares: Tag,
 }
 

@@ -48,7 +48,7 @@ pub enum Reason {
     PortReservation,
     /// The reservation of its class. Its share of the class chose the port.
     ClassReservation,
-    /// Its share.
+    /// Share of the port, and of its class.
     Shares,
 }
 

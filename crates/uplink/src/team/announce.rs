@@ -15,12 +15,12 @@ const SHORTEST: usize = 60;
 /// Addresses of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Its Ethernet address.
+    /// Ethernet address.
     pub mac: [u8; 6],
-    /// Its IP addresses, as far as they are known.
+    /// IP addresses, as far as they are known.
     pub ips: Vec<IpAddr>,
-    /// Whether it is an IPv6 router, if that is known. Hosts drop a router that advertises itself
-    /// as something else, so without it IPv6 addresses are not announced.
+    /// Whether the port's VM is an IPv6 router, if that is known. Hosts drop a router that
+    /// advertises itself as something else, so without it IPv6 addresses are not announced.
     pub is_router: Option<bool>,
 }
 

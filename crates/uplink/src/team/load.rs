@@ -20,7 +20,7 @@ impl Default for LoadRules {
     }
 }
 
-/// What a port or an uplink has sent and received within a second, in bits.
+/// Bits that a port or an uplink has sent and received within a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bits sent to the wire.
@@ -41,9 +41,9 @@ impl Usage {
 pub struct Move<P> {
     /// The port.
     pub port: P,
-    /// Its uplink until now.
+    /// Uplink of the port until now.
     pub from: Uplink,
-    /// Its uplink from now on.
+    /// Uplink of the port from now on.
     pub to: Uplink,
 }
 

@@ -122,7 +122,7 @@ mod tests {
         pass(&mut probes, up, &[0], 0..10);
         let with = pass(&mut probes, up, &[0, 1], 10..22);
         assert_eq!(with.iter().position(|with| *with == up), Some(10), "{with:?}");
-        // It is heard every fourth second only.
+        // The second uplink is heard every fourth second only.
         let with: Vec<Set> = (22..600)
             .flat_map(|second| {
                 let heard: &[u8] = if second % 4 == 0 { &[0, 1] } else { &[0] };

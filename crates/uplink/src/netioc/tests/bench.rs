@@ -76,7 +76,7 @@ impl Bench {
     /// Removes a port.
     pub(super) fn silence(&mut self, port: Port) {
         self.loads.remove(&port);
-        // Its number may be used again.
+        // The next port may have the same number.
         self.sent.remove(&port);
         self.scheduler.remove_port(port, self.now);
     }

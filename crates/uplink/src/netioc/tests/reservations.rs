@@ -74,7 +74,7 @@ fn reservations_beyond_the_speed_are_served_alike_and_forgotten_later() {
     bench.scheduler.set_speed(rate(10 * GBIT));
     let before = bench.sent[&other];
     bench.run(SECOND);
-    // What is left of 10 Gbit/s, in parts of 1 : 2, but for arrears of 100 ms.
+    // The rest of 10 Gbit/s, in parts of 1 : 2, but for arrears of 100 ms.
     let got = (bench.sent[&other] - before) as f64 * 8e-9;
     assert!((2.85..=2.94).contains(&got), "{got}");
 }
@@ -124,7 +124,7 @@ proptest! {
         for (port, bits, frame) in ports {
             let wanted = bits as f64 / 8e9 * time as f64;
             let sent = bench.sent.get(&port).copied().unwrap_or(0) as f64;
-            // What came during the last 200 µs may wait.
+            // Frames of the last 200 µs may wait.
             let late = bits as f64 / 8e9 * 250_000.0 + 2.0 * f64::from(frame);
             prop_assert!(sent >= wanted - late, "{} of {} bytes", sent, wanted);
         }
