@@ -24,7 +24,7 @@ pub(super) struct HaltPolling {
     idle_since: Option<Instant>,
     /// When the vCPU yielded its pCPU, until it runs again.
     yielded: Option<Instant>,
-    /// Until then, other threads are taken to need the pCPU.
+    /// End of the time in which other threads are taken to need the pCPU.
     shared_until: Option<Instant>,
 }
 

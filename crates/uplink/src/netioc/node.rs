@@ -7,7 +7,7 @@ use super::tag::{PerByte, Tag};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Port(pub(super) u32);
 
-/// How far a node has come on each of three lines. It may be served when a tag is reached.
+/// Progress of a node on each of three lines. The node may be served when a tag is reached.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tags {
     /// Real time up to which its reservation is served.
@@ -41,11 +41,11 @@ pub(super) struct Node {
     pub(super) tags: Tags,
     rules: Rules,
     lengths: Lengths,
-    /// Whether a port has something to send.
+    /// The port has something to send.
     pub(super) has_backlog: bool,
-    /// Whether a port has become ready since its turn was given.
+    /// The port has become ready since its turn was given.
     pub(super) is_ready_again: bool,
-    /// Whether a port was removed.
+    /// The port was removed, and its number waits for the next one.
     pub(super) is_free: bool,
 }
 

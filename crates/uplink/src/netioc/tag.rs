@@ -5,8 +5,8 @@ use super::rules::{Rate, Shares};
 /// Fractional bits. A byte at 400 Gbit/s takes 0.02 ns.
 const FRACTION: u32 = 32;
 
-/// A point on a line, in units of 2⁻³². On lines of time, one is a nanosecond; on lines of shares,
-/// a byte that a node with one share sends.
+/// A point on a line, in units of 2⁻³². On lines of time, one is a nanosecond. On lines of
+/// shares, one is a byte that a node with one share sends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tag(u128);
 

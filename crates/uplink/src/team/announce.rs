@@ -19,7 +19,7 @@ pub struct Address {
     pub mac: [u8; 6],
     /// IP addresses, as far as they are known.
     pub ips: Vec<IpAddr>,
-    /// Whether the port's VM is an IPv6 router, if that is known. Hosts drop a router that
+    /// The port's VM is an IPv6 router or not, if that is known. Hosts drop a router that
     /// advertises itself as something else, so without it IPv6 addresses are not announced.
     pub is_router: Option<bool>,
 }

@@ -3,13 +3,12 @@
 //! From the bottom up:
 //!
 //! * `set`: numbers of uplinks, and sets of them;
-//! * `key`: what of a port or a frame chooses an uplink;
-//! * `link`: which uplinks are usable, from what is seen of their links;
-//! * `probe`: which uplinks have a path although their links are up: beacons, and a gateway;
-//! * `order`: which of these a team uses: active and standby uplinks, failback, and the uplink for
-//!   a key;
-//! * `load`: which port leaves a busy uplink;
-//! * `path`: at which uplinks a port receives, so that a switch that floods causes no duplicates;
+//! * `key`: numbers by which a frame chooses an uplink;
+//! * `link`: usable uplinks, by what is seen of their links;
+//! * `probe`: uplinks with a path beyond their links, by beacons or a gateway;
+//! * `order`: uplinks that a team uses of these (active, standby, failback), and the one for a key;
+//! * `load`: ports that leave a busy uplink;
+//! * `path`: uplinks at which a port receives, so that a switch that floods causes no duplicates;
 //! * `announce`: frames that tell physical switches where an address is now, and their pace.
 
 mod announce;

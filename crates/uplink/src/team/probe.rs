@@ -1,5 +1,4 @@
-//! Which uplinks have a path, although their links are up: a cable can end at a switch that leads
-//! nowhere.
+//! Uplinks with a path beyond their links: a cable can end at a switch that leads nowhere.
 //!
 //! Two ways to find out feed the same rules. *Beacons* (ESX: `check_beacon`): each uplink sends one
 //! a second, and the others listen; it takes three uplinks, since of two that do not hear each

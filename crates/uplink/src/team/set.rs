@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Most uplinks of a vSwitch, as on ESX.
+/// Most uplinks of a vSwitch: a [`Set`] has a bit for each.
 pub const MOST_UPLINKS: u8 = 32;
 
 /// An uplink of a vSwitch, by its number.
