@@ -1,4 +1,4 @@
-//! Which reservations an uplink can keep.
+//! Admission of reservations: those that an uplink can keep.
 
 use super::rules::Rate;
 

@@ -1,4 +1,4 @@
-//! Which port leaves a busy uplink (ESX: `loadbalance_loadbased`).
+//! Choice of the port that leaves a busy uplink (ESX: `loadbalance_loadbased`).
 
 use std::collections::{BTreeMap, VecDeque};
 

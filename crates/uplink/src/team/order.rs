@@ -2,7 +2,7 @@
 
 use super::set::{Set, Uplink};
 
-/// How a team chooses an uplink. ESX's names are those of its API.
+/// Rule by which a team chooses an uplink. ESX's names are those of its API.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Policy {
     /// By the port (`loadbalance_srcid`).
