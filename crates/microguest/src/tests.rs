@@ -74,13 +74,20 @@ struct Wire {
 }
 
 impl Wire {
-    fn between(mut a: Port, mut b: Port) -> Self {
+    fn between(a: Port, b: Port) -> Self {
+        Self::with_losses(a, b, None)
+    }
+
+    /// A wire that loses each frame towards `b` whose number is a multiple of `loses`.
+    fn with_losses(mut a: Port, mut b: Port, loses: Option<usize>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
             let mut longest = 0;
+            let mut losses = loses.map(|each| Losses { each, until_next: each });
             while !stopped.load(Ordering::Relaxed) {
-                let moved = forward(&mut a, &mut b, &mut longest) + forward(&mut b, &mut a, &mut longest);
+                let there = forward(&mut a, &mut b, &mut longest, losses.as_mut());
+                let moved = there + forward(&mut b, &mut a, &mut longest, None);
                 if moved == 0 {
                     rest(&mut a, &mut b);
                 }
@@ -103,12 +110,33 @@ impl Drop for Wire {
     }
 }
 
-fn forward(from: &mut Port, to: &mut Port, longest: &mut usize) -> usize {
+/// The frames that a wire loses.
+struct Losses {
+    each: usize,
+    until_next: usize,
+}
+
+impl Losses {
+    /// Counts a frame. Returns whether it is lost.
+    fn takes(&mut self) -> bool {
+        self.until_next -= 1;
+        if self.until_next == 0 {
+            self.until_next = self.each;
+        }
+        self.until_next == self.each
+    }
+}
+
+fn forward(from: &mut Port, to: &mut Port, longest: &mut usize, mut losses: Option<&mut Losses>) -> usize {
     let count = from.tx.peek().unwrap();
     let mut done = 0;
     while done < count {
         let frame = from.tx.frame(done);
         *longest = frame.len().max(*longest);
+        if losses.as_mut().is_some_and(|losses| losses.takes()) {
+            done += 1;
+            continue;
+        }
         match to.rx.deliver(&frame, &frame.header()).unwrap() {
             Delivery::Full => break,
             Delivery::Stored => done += 1,
@@ -207,6 +235,18 @@ fn two_microguests_talk_with_and_without_offloads() {
         }
         let longest = wire.cut();
         assert_eq!(longest > 1514, features & OFFLOADS == OFFLOADS, "longest frame: {longest} bytes");
+    }
+}
+
+#[test]
+fn streams_go_on_after_losses_and_full_rings() {
+    let _alone = alone();
+    let (a, b) = (guest(1), guest(2));
+    let _wire = Wire::with_losses(plug(&a, OFFLOADS), plug(&b, OFFLOADS), Some(1000));
+    let server = b.serve(&Serve::default()).unwrap();
+    for _ in 0..5 {
+        let moved = with_run(|run| a.stream(&stream(server.port(), 20), run));
+        assert!(moved.sessions.iter().all(|bytes| *bytes > 0), "{:?}", moved.sessions);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The device under smoltcp: frames between its stack and the driver ends of two queues.
 
+use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 
@@ -51,6 +52,8 @@ struct Card {
     sent: Vec<u8>,
     /// Frames since the last [`Card::flush`].
     gathered: usize,
+    /// Frames that found no room in the ring, oldest first: at most one of each socket.
+    left: VecDeque<(NetHeader, Vec<u8>)>,
 }
 
 impl Device {
@@ -73,6 +76,7 @@ impl Device {
             most: self.offloads.tso.map_or(MTU, NonZeroUsize::get),
             sent: Vec::new(),
             gathered: 0,
+            left: VecDeque::new(),
         };
         card.flush();
         self.link = Some(card);
@@ -91,7 +95,14 @@ impl Device {
 
     /// Returns whether a frame could be sent now. If not, an interrupt or a new link tells when.
     pub(crate) fn can_send(&mut self) -> bool {
-        self.link.as_mut().is_some_and(Card::has_room)
+        self.link.as_mut().is_some_and(|card| card.has_room() && card.left.is_empty())
+    }
+
+    /// Sends frames that had found no room, as far as there is room now.
+    pub(crate) fn send_left(&mut self) {
+        if let Some(card) = &mut self.link {
+            card.send_left();
+        }
     }
 
     /// Publishes everything sent and taken so far, and kicks the back end if it asked for that.
@@ -108,7 +119,8 @@ impl Device {
     pub(crate) fn arm(&mut self) -> bool {
         let Some(card) = &mut self.link else { return false };
         let full = !card.has_room();
-        card.queues.arm(full)
+        let may_go_on = !full && !card.left.is_empty();
+        card.queues.arm(full) || may_go_on
     }
 
     /// Asks for no interrupts.
@@ -137,6 +149,18 @@ impl Card {
         }
     }
 
+    /// Sends frames that had found no room, as far as there is room now.
+    fn send_left(&mut self) {
+        while !self.left.is_empty() && self.has_room() {
+            if let Some((header, frame)) = self.left.pop_front()
+                && self.queues.tx.send(&header, &frame)
+            {
+                self.gather();
+            }
+        }
+    }
+
+    /// Returns whether the ring has room for a frame of any length.
     fn has_room(&mut self) -> bool {
         if !self.queues.tx.has_room(self.most)
             && let Err(fault) = self.queues.tx.reclaim()
@@ -161,14 +185,18 @@ impl phy::Device for Device {
                 return None;
             }
         }
-        let reply = TxToken { card, meta: PacketMeta::default(), checksum: self.offloads.checksum };
+        let reply =
+            TxToken { card, meta: PacketMeta::default(), checksum: self.offloads.checksum, waits: false };
         Some((RxToken(&self.received), reply))
     }
 
+    /// Always has room if there is a link. smoltcp forgets that it has to repeat a segment if there
+    /// is none just then, and the connection stands still for ever.
     fn transmit(&mut self, _: Instant) -> Option<TxToken<'_>> {
         let card = self.link.as_mut()?;
-        let checksum = self.offloads.checksum;
-        card.has_room().then_some(TxToken { card, meta: PacketMeta::default(), checksum })
+        // Take back what the back end is done with.
+        card.has_room();
+        Some(TxToken { card, meta: PacketMeta::default(), checksum: self.offloads.checksum, waits: true })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -198,21 +226,24 @@ pub(crate) struct TxToken<'a> {
     card: &'a mut Card,
     meta: PacketMeta,
     checksum: bool,
+    /// The frame waits if the ring is full. A reply does not: nothing bounds their number. It is
+    /// lost, as on any full card, and its protocol repeats it.
+    waits: bool,
 }
 
 impl phy::TxToken for TxToken<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, write: F) -> R {
-        let Self { card, meta, checksum } = self;
+        let Self { card, meta, checksum, waits } = self;
         card.sent.clear();
         card.sent.resize(len, 0);
         let result = write(&mut card.sent);
         let segment = meta.segmentation_offload_size;
         let header =
             if checksum { checksum::leave_to_device(&mut card.sent, segment) } else { NetHeader::default() };
-        // A reply may find the ring full. It is lost, as on any full card, and its protocol repeats
-        // it.
-        if card.queues.tx.send(&header, &card.sent) {
+        if card.left.is_empty() && card.queues.tx.send(&header, &card.sent) {
             card.gather();
+        } else if waits {
+            card.left.push_back((header, card.sent.clone()));
         }
         result
     }

@@ -6,7 +6,7 @@ pub(crate) mod device;
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
-use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
+use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet};
 use smoltcp::socket::tcp;
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, IpCidr, Ipv4Cidr};
@@ -111,8 +111,22 @@ impl Nic {
 
     /// Receives, answers and sends. Returns true if a socket may have changed.
     pub(super) fn poll(&mut self, now: Instant) -> bool {
-        let changed = self.interface.poll(now, &mut self.device, &mut self.sockets);
-        let sockets = &mut self.sockets;
+        let Self { interface, device, sockets, .. } = self;
+        device.send_left();
+        interface.poll_maintenance(now);
+        let mut changed = false;
+        loop {
+            match interface.poll_ingress_single(now, device, sockets) {
+                PollIngressSingleResult::None => break,
+                PollIngressSingleResult::PacketProcessed => {}
+                PollIngressSingleResult::SocketStateChanged => changed = true,
+            }
+        }
+        // In each turn, every socket sends one frame at most. Between turns there has to be room.
+        while device.can_send() && interface.poll_egress(now, device, sockets) != PollResult::None {
+            changed = true;
+        }
+        device.send_left();
         self.closing.retain(|&handle| {
             let closed = matches!(
                 sockets.get::<tcp::Socket>(handle).state(),
@@ -123,7 +137,7 @@ impl Nic {
             }
             !closed
         });
-        changed == PollResult::SocketStateChanged
+        changed
     }
 
     /// Returns the time until the stack's next timer.
@@ -137,6 +151,11 @@ impl Nic {
 
 /// First of the dynamic ports.
 const FIRST_PORT: u16 = 49_152;
+/// Time without a segment after which a connection asks its peer for an acknowledgement.
+///
+/// smoltcp 0.14 stops its retransmission timer when the peer's window was zero for a while, also if
+/// it has unacknowledged bytes then. Three acknowledgements of the same byte let it repeat them.
+const KEEP_ALIVE: Duration = Duration::from_millis(500);
 /// Time that a closed connection may wait for its peer.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -144,6 +163,7 @@ fn tcp_socket(buffer: usize) -> tcp::Socket<'static> {
     let mut socket =
         tcp::Socket::new(tcp::SocketBuffer::new(vec![0; buffer]), tcp::SocketBuffer::new(vec![0; buffer]));
     socket.set_nagle_enabled(false);
+    socket.set_keep_alive(Some(KEEP_ALIVE));
     socket
 }
 
