@@ -5,6 +5,7 @@
 //! `TAUT_IMAGES` that of the guest images. `TAUT_ALLOW_SKIP` lists what may be missing
 //! ([`Prerequisite`]).
 
+mod cable;
 mod daemon;
 pub mod fuse;
 pub mod hostile;
@@ -18,6 +19,7 @@ mod raw_vmci;
 mod wait;
 mod walls;
 
+pub use cable::Cable;
 pub use daemon::{Outcome, Taut};
 pub use leftovers::{clear_away, directory, is_left_over, owner};
 pub use lingering::lingering;

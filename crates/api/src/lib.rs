@@ -3,8 +3,9 @@
 //! The crate defines two borders:
 //!
 //! * **user ↔ `tautd`**: JSON documents over HTTP. [`path`] has the routes, [`route`] the bodies,
-//!   [`patch`] the changes of a VM; the documents are in [`vm`], [`vmci`], [`network`], [`event`],
-//!   [`audit`], [`host`], [`kvm`], [`tune`] and [`error`]. [`role`] says who may use which.
+//!   [`patch`] the changes of a VM; the documents are in [`vm`], [`vmci`], [`network`], [`uplink`],
+//!   [`event`], [`audit`], [`host`], [`kvm`], [`tune`] and [`error`]. [`role`] says who may use
+//!   which.
 //! * **`tautd` ↔ `taut-fabric`**: [`fabric`], as framed messages with file descriptors over a Unix
 //!   socket.
 //!
@@ -43,6 +44,7 @@ pub mod shares;
 mod text;
 pub mod tune;
 pub mod units;
+pub mod uplink;
 pub mod vlan;
 pub mod vm;
 pub mod vmci;

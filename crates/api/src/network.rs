@@ -11,7 +11,7 @@ use crate::link::Link;
 use crate::shaping::Shaping;
 use crate::{MacAddr, Name, QueuePairs, Vlan};
 
-/// A virtual switch. It has no uplink and is a private network: in memory only, invisible outside.
+/// A virtual switch. Without an uplink it is a private network: in memory only, invisible outside.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VSwitchSpec {}

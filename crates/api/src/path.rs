@@ -42,6 +42,10 @@ pub const NETNS_ATTACHMENT: NamedPath = NamedPath("/v1/netns/{name}");
 pub const EXTERNAL_PORTS: &str = "/v1/external-ports";
 /// One external port.
 pub const EXTERNAL_PORT: NamedPath = NamedPath("/v1/external-ports/{name}");
+/// All uplinks.
+pub const UPLINKS: &str = "/v1/uplinks";
+/// One uplink.
+pub const UPLINK: NamedPath = NamedPath("/v1/uplinks/{name}");
 /// All ports of the fabric.
 pub const PORTS: &str = "/v1/ports";
 /// The event log.

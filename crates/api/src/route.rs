@@ -14,6 +14,7 @@ use crate::network::{
 };
 use crate::role::Role;
 use crate::shaping::PortShaping;
+use crate::uplink::{UplinkSpec, UplinkStatus};
 use crate::vm::{Power, VmDesired, VmStatus};
 use crate::{Coalescing, Document, MacAddr, Name};
 
@@ -27,6 +28,8 @@ pub type PortGroup = Document<PortGroupSpec, PortGroupStatus>;
 pub type Netns = Document<NetnsSpec, NetnsStatus>;
 /// An external port as the API returns it.
 pub type ExternalPort = Document<ExternalPortSpec, ExternalPortStatus>;
+/// An uplink as the API returns it.
+pub type Uplink = Document<UplinkSpec, UplinkStatus>;
 
 /// `POST /v1/vms`: a VM file as the user wrote it. The daemon parses the file, so that every client
 /// gets the same answers.
@@ -92,12 +95,16 @@ pub struct ChangeHostSettings(pub BTreeMap<String, String>);
 pub struct PortInfo {
     /// Number of the port in the fabric.
     pub port: u32,
-    /// Owner of the port: `vm/NAME/nic0`, `netns/NAME` or `external/NAME`.
+    /// Owner of the port: `vm/NAME/nic0`, `netns/NAME`, `external/NAME` or `uplink/NAME`.
     pub owner: String,
-    /// Ethernet address.
-    pub mac: MacAddr,
-    /// Port group of the port.
-    pub portgroup: Name,
+    /// Ethernet address; absent for an uplink, which stands for all addresses outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<MacAddr>,
+    /// vSwitch of the port.
+    pub vswitch: Name,
+    /// Port group of the port; absent for an uplink, which has frames of all port groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub portgroup: Option<Name>,
     /// State of the link.
     pub link: Link,
     /// Reason that the link is not up.

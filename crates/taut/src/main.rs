@@ -51,6 +51,9 @@ enum Command {
     /// Manage port groups of virtual switches
     #[command(subcommand)]
     Portgroup(commands::portgroup::Command),
+    /// Connect virtual switches with the outside
+    #[command(subcommand)]
+    Uplink(commands::uplink::Command),
     /// Attach network namespaces to port groups
     #[command(subcommand)]
     Netns(commands::netns::Command),
@@ -113,6 +116,7 @@ fn run(cli: Cli) -> Result<ExitCode, ApiError> {
         Command::Vm(command) => commands::vm::run(command, &client, out),
         Command::Vswitch(command) => commands::vswitch::run(command, &client, out),
         Command::Portgroup(command) => commands::portgroup::run(command, &client, out),
+        Command::Uplink(command) => commands::uplink::run(command, &client, out),
         Command::Netns(command) => commands::netns::run(command, &client, out),
         Command::Port(command) => commands::port::run(command, &client, out),
         Command::Vmci(command) => commands::vmci::run(&command, &client, format),

@@ -24,6 +24,7 @@ mod process;
 mod reconcile;
 mod status;
 mod store;
+mod uplink;
 mod vms;
 
 use std::path::Path;

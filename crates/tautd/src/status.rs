@@ -12,6 +12,7 @@ use taut_api::link::Link;
 use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitchStatus};
 use taut_api::shares::ResourceStatus;
 use taut_api::tune::{HostTune, TuneTest};
+use taut_api::uplink::UplinkStatus;
 use taut_api::vm::{NicStatus, Phase, Power, VmDesired, VmKind, VmSize, VmStatus, VmciStatus};
 use taut_api::vmci::VmciSpec;
 use taut_plan::explain::{explain_latency, explain_machine, explain_resources};
@@ -277,6 +278,35 @@ pub(crate) fn external(desired: &Desired, seen: &Seen, name: &Name) -> ExternalP
     let (link, why) = link(seen, port);
     let reason = seen.problems.get(&owner.document()).cloned().or(why).filter(|_| link != Link::Up);
     ExternalPortStatus { port: port.map(|port| u32::from(port.0)), link, reason }
+}
+
+/// Returns the status of an uplink. Its link is that of its interface.
+pub(crate) fn uplink(desired: &Desired, seen: &Seen, name: &Name) -> UplinkStatus {
+    let owner = Owner::Uplink(name.clone());
+    let port = desired.numbers.port(&owner);
+    let (served, why) = link(seen, port);
+    let observed = seen.observed.uplinks.get(name);
+    let has_device = port.is_some_and(|port| seen.observed.attached(port));
+    let lost = observed.and_then(|seen| seen.lost.clone());
+    let attached = has_device && served == Link::Up && lost.is_none();
+    let has_carrier = observed.is_some_and(|seen| seen.has_carrier);
+    let problem = seen.problems.get(&owner.document()).cloned().or(lost).or(why.filter(|_| has_device));
+    let no_carrier = || "its interface has no carrier: no cable, or nothing at its other end".to_owned();
+    let reason = match (attached, has_carrier) {
+        (true, true) => None,
+        (true, false) => Some(no_carrier()),
+        (false, _) => problem,
+    };
+    UplinkStatus {
+        port: port.map(|port| u32::from(port.0)),
+        attached,
+        link: if attached && has_carrier { Link::Up } else { Link::Down },
+        reason,
+        mac: observed.and_then(|seen| seen.mac),
+        mtu: observed.map(|seen| seen.mtu),
+        missing: observed.map(|seen| seen.missing.clone()).unwrap_or_default(),
+        lost: observed.map_or(0, |seen| seen.lost_frames),
+    }
 }
 
 /// Returns the status of a port group.

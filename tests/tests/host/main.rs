@@ -24,5 +24,6 @@ mod preload;
 mod settings;
 mod shape;
 mod shares;
+mod uplink;
 mod vmci;
 mod walls;

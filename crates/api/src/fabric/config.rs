@@ -100,7 +100,7 @@ pub struct PortConfig {
     pub segment: SegmentId,
     /// VLANs of the port.
     pub vlan: Vlan,
-    /// Ethernet address that the switch knows for the port.
+    /// Ethernet address that the switch knows for the port. Not used for [`PortKind::Uplink`].
     pub mac: MacAddr,
     /// Security policy of the port group.
     pub security: Security,
@@ -133,6 +133,9 @@ pub enum PortKind {
         /// True if checksum and segmentation offloads are enabled on the device.
         offloads: bool,
     },
+    /// A network card of the host that leads outside. Its port has no address of its own: it sends
+    /// from all addresses that no other port of the segment has, and receives the frames to them.
+    Uplink,
     /// A Unix stream with a 4-byte big-endian length before each frame: QEMU's `-netdev stream`,
     /// for emulated cards.
     Stream,

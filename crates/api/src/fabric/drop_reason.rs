@@ -63,4 +63,7 @@ drop_reasons! {
     VlanNotAdmitted = "VLAN not admitted on the port",
     /// The frame carries an 802.1ad tag, or two nested tags.
     StackedTag = "stacked VLAN tags",
+    /// A frame from an uplink has the source address of a port of the vSwitch: a switch outside
+    /// has sent it back, or somebody outside pretends to be that port.
+    OwnSource = "address of an own port as source",
 }

@@ -79,8 +79,33 @@ pub enum Attachment {
         /// (`TUN_F_USO4`, `TUN_F_USO6`; Linux 6.2).
         uso: bool,
     },
+    /// A packet socket that is bound to a network card, with a ring for received frames.
+    Packet(PacketSocket),
     /// A session that another fabric began, with its descriptors.
     Session(SessionRecord),
+}
+
+/// Properties of a packet socket (packet(7)), as `tautd` has set it up. A virtio-net header of ten
+/// bytes, without its last field, precedes each frame (`PACKET_VNET_HDR`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketSocket {
+    /// True if the kernel takes unsegmented UDP frames (Linux 6.2).
+    pub uso: bool,
+    /// Ring of received frames.
+    pub ring: PacketRing,
+}
+
+/// Shape of a packet socket's ring in version 2 of its format (`TPACKET_V2`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketRing {
+    /// Bytes of a slot, a multiple of 16.
+    pub slot: u32,
+    /// Number of slots in a block. Bytes behind the last one are not used.
+    pub slots_per_block: u32,
+    /// Bytes of a block, a multiple of the page size.
+    pub block: u32,
+    /// Number of blocks.
+    pub blocks: u32,
 }
 
 /// Messages from the fabric.
@@ -126,13 +151,14 @@ pub enum FromFabric {
     /// Answer to [`ToFabric::Quit`]: all taken packets are published, and the fabric no longer
     /// accesses any ring, device or front end.
     Stopped,
-    /// A TAP device or a listening socket that the port has, with its descriptor. Sent after
+    /// A device or a listening socket that the port has, with its descriptor. Sent after
     /// [`FromFabric::Welcome`] and [`ToFabric::Attach`], before the port's session: a `tautd` that
     /// lacks the descriptor keeps it for the next fabric.
     Attached {
         /// The port.
         port: PortId,
-        /// Kind of the descriptor: [`Attachment::Tap`] or [`Attachment::Listening`].
+        /// Kind of the descriptor: [`Attachment::Tap`], [`Attachment::Packet`] or
+        /// [`Attachment::Listening`].
         via: Attachment,
     },
     /// A session began or changed. Its descriptors travel with the message and replace all earlier

@@ -61,6 +61,8 @@ fn valid_ports(wanted: &[PortConfig]) -> (BTreeMap<PortId, &PortConfig>, Vec<(Po
             Some(why)
         } else if ports.contains_key(&port.id) {
             Some("the number is taken".to_owned())
+        } else if port.kind == PortKind::Uplink {
+            None
         } else if !port.mac.is_assignable() {
             Some(format!("{} is not an address that a card can have", port.mac))
         } else if addresses.get(&(port.segment, port.mac)).is_some_and(|vlans| conflict(vlans, &port.vlan)) {
@@ -76,7 +78,9 @@ fn valid_ports(wanted: &[PortConfig]) -> (BTreeMap<PortId, &PortConfig>, Vec<(Po
         if let Some(why) = why {
             refused.push((port.id, why));
         } else {
-            addresses.entry((port.segment, port.mac)).or_default().push(&port.vlan);
+            if port.kind != PortKind::Uplink {
+                addresses.entry((port.segment, port.mac)).or_default().push(&port.vlan);
+            }
             ports.insert(port.id, port);
         }
     }

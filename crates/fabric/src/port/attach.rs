@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use taut_api::fabric::ForeignFd;
+use taut_api::fabric::message::PacketSocket;
 
 use super::Port;
 use super::end::{RxEnd, TxEnd};
 use super::notifier::Notifier;
 use super::slot::TxSlot;
-use super::{stream, tap, vnic};
+use super::{packet, stream, tap, vnic};
 use crate::net::queue::{Direction, PairIdx, QueueIdx};
 use crate::net::software_offload::Offloads;
 use crate::sys::epoll::{EventFlags, set_nonblocking};
@@ -105,6 +106,19 @@ impl Port {
         let socket = Arc::new(fd);
         let rx = RxEnd::Stream(stream::Rx::new(Arc::clone(&socket)));
         let tx = TxEnd::Stream(stream::Tx::new(Arc::clone(&socket)));
+        self.attach(socket, READABLE | EventFlags::OUT, (rx, tx), mailboxes)
+    }
+
+    /// Attaches a packet socket that is bound to a card of the host.
+    pub fn attach_packet(
+        &self,
+        socket: Arc<ForeignFd>,
+        setup: PacketSocket,
+        mailboxes: &Mailboxes,
+    ) -> io::Result<()> {
+        set_nonblocking(&*socket)?;
+        let rx = RxEnd::Packet(packet::Rx::new(Arc::clone(&socket), setup));
+        let tx = TxEnd::Packet(packet::Tx::new(&socket, setup, self.counters.clone())?);
         self.attach(socket, READABLE | EventFlags::OUT, (rx, tx), mailboxes)
     }
 

@@ -1,7 +1,7 @@
 //! Ends: what can be attached to a queue.
 
 use super::frame::{Frame, Put};
-use super::{stream, tap, vnic};
+use super::{packet, stream, tap, vnic};
 use crate::net::software_offload::Offloads;
 
 /// The source of a transmit queue's frames.
@@ -17,6 +17,8 @@ pub enum TxEnd {
     Tap(tap::Tx),
     /// An emulated card's stream.
     Stream(stream::Tx),
+    /// A card of the host.
+    Packet(packet::Tx),
 }
 
 /// The destination of a receive queue's frames.
@@ -32,6 +34,8 @@ pub enum RxEnd {
     Tap(tap::Rx),
     /// An emulated card's stream.
     Stream(stream::Rx),
+    /// A card of the host.
+    Packet(packet::Rx),
 }
 
 impl RxEnd {
@@ -42,6 +46,7 @@ impl RxEnd {
             Self::Vnic(end) => end.offloads,
             Self::Tap(end) => end.offloads,
             Self::Stream(_) => Offloads::NONE,
+            Self::Packet(end) => end.offloads,
         }
     }
 
@@ -52,6 +57,7 @@ impl RxEnd {
             Self::Vnic(end) => end.put(frame),
             Self::Tap(end) => end.put(frame),
             Self::Stream(end) => end.put(frame),
+            Self::Packet(end) => end.put(frame),
         }
     }
 
@@ -61,6 +67,7 @@ impl RxEnd {
             Self::Vnic(end) => end.put_bytes(bytes),
             Self::Tap(end) => end.put_bytes(bytes),
             Self::Stream(end) => end.put_bytes(bytes),
+            Self::Packet(end) => end.put_bytes(bytes),
         }
     }
 }

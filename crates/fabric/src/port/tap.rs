@@ -68,7 +68,7 @@ impl Rx {
     /// Writes a frame from the memory in which it lies.
     pub fn put(&mut self, frame: &Frame<'_>) -> Put {
         match frame.body {
-            Body::Guest(body) => outcome(body.write_to(self.device.as_fd(), Some(&frame.header))),
+            Body::Guest(body) => outcome(body.write_to(self.device.as_fd(), &frame.header.to_bytes())),
             Body::Host(bytes) => self.write(&frame.header, bytes),
         }
     }

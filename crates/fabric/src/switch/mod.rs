@@ -2,7 +2,8 @@
 //!
 //! Addresses are configured: a frame to a known address is never flooded, and a frame from an
 //! address that is not its sender's is refused. A port group may permit more: a port that changes
-//! its address, or a port with many addresses behind it. Such addresses are in [`learned`].
+//! its address, or a port with many addresses behind it. Such addresses are in [`learned`]. All
+//! other addresses are outside, if the segment has an uplink.
 //!
 //! A [`Switch`] is immutable. A new configuration is a new switch, which workers take up between
 //! bursts; learned addresses pass from one switch to the next.

@@ -17,6 +17,9 @@ pub enum Route {
     To(MemberIdx),
     /// Every member of the VLAN except the sender.
     All,
+    /// The uplink: no member is known to have the address. Members that learn, and promiscuous
+    /// ones, receive a copy.
+    Outside(MemberIdx),
     /// Members that learn, and promiscuous ones: nobody is known to have the address.
     Unknown,
     /// Promiscuous members only: the address is the sender's own.
@@ -58,13 +61,17 @@ pub fn route(
     let route = match segment.find(vlan, frame.dst, now) {
         Some(member) if member == sender => Route::Back,
         Some(member) => Route::To(member),
-        None => Route::Unknown,
+        None => match segment.uplink() {
+            Some(uplink) if uplink != sender => Route::Outside(uplink),
+            _ => Route::Unknown,
+        },
     };
     Ok(Routed { vlan, route })
 }
 
 /// Checks a source address that differs from the configured one, or comes from a port that may
-/// change its address, and learns it where the policy says so.
+/// change its address, and learns it where the policy says so. All addresses but those of members
+/// are outside.
 fn check_source(
     segment: &Segment,
     from: &Member,
@@ -74,6 +81,10 @@ fn check_source(
 ) -> Result<(), DropReason> {
     if src.is_multicast() {
         return Err(DropReason::GroupSource);
+    }
+    if from.is_uplink {
+        // A frame comes back if a switch outside floods it to where it came from.
+        return if segment.find(vlan, src, now).is_some() { Err(DropReason::OwnSource) } else { Ok(()) };
     }
     if from.learns() {
         segment.learn(from, vlan, src, now);

@@ -53,6 +53,10 @@ fn learning(config: PortConfig) -> PortConfig {
     PortConfig { mac_learning: Some(MacLearning { limit: 100, ageing_s: 300 }), ..config }
 }
 
+fn uplink(id: u16) -> PortConfig {
+    PortConfig { kind: PortKind::Uplink, ..port(id, "4095") }
+}
+
 struct Rig {
     configs: Vec<PortConfig>,
     ports: Vec<Arc<Port>>,
@@ -126,6 +130,42 @@ fn a_frame_reaches_only_ports_of_its_vlan_on_access_ports_and_trunks() {
     for (vlan, members) in [(0, vec![4, 5]), (10, vec![0, 1, 3, 4]), (15, vec![3, 4]), (20, vec![2, 4])] {
         assert_eq!(rig.flood(vlan), members, "VLAN {vlan}");
     }
+}
+
+#[test]
+fn all_addresses_that_no_port_has_are_behind_the_uplink() {
+    let rig = Rig::new(vec![port(0, "10"), port(1, "20"), port(2, "0"), uplink(3), port(4, "10-15")]);
+    let (out, outside) = (MemberIdx(3), mac(77));
+    assert_eq!(rig.to(0, outside, mac(0)), Ok(Route::Outside(out)));
+    assert_eq!(rig.to(0, mac(1), mac(0)), Ok(Route::Outside(out)), "port 1 has another VLAN");
+    assert_eq!(rig.to(0, mac(4), mac(0)), Ok(Route::To(MemberIdx(4))));
+    assert_eq!(rig.to(0, MacAddr::BROADCAST, mac(0)), Ok(Route::All));
+    assert_eq!(rig.flood(10), [0, 4], "the uplink is no member of a VLAN");
+    let from_outside = |dst, tag| rig.route(3, dst, outside, tag).map(|routed| routed.route);
+    assert_eq!(from_outside(mac(0), Some(10)), Ok(Route::To(MemberIdx(0))));
+    assert_eq!(from_outside(mac(2), None), Ok(Route::To(MemberIdx(2))));
+    assert_eq!(from_outside(mac(0), None), Ok(Route::Unknown), "it has no tag of VLAN 10");
+    assert_eq!(from_outside(mac(78), Some(10)), Ok(Route::Unknown), "it never goes back");
+    assert_eq!(from_outside(mac(3), Some(10)), Ok(Route::Unknown), "the uplink has no address");
+    assert_eq!(from_outside(MacAddr::BROADCAST, Some(4000)), Ok(Route::All));
+    assert_eq!(from_outside(mac(0), Some(4095)), Err(DropReason::VlanNotAdmitted));
+}
+
+#[test]
+fn a_frame_that_comes_back_or_pretends_to_be_a_port_is_dropped() {
+    let learner = learning(port(1, "10"));
+    let rig = Rig::new(vec![port(0, "10"), learner, uplink(2)]);
+    let from_outside = |src, tag| rig.route(2, MacAddr::BROADCAST, src, tag).map(|routed| routed.route);
+    assert_eq!(from_outside(mac(0), Some(10)), Err(DropReason::OwnSource));
+    assert_eq!(from_outside(mac(0), Some(20)), Ok(Route::All), "in VLAN 20 somebody else has it");
+    assert_eq!(from_outside(MacAddr::BROADCAST, Some(10)), Err(DropReason::GroupSource));
+    assert_eq!(from_outside(mac(90), Some(10)), Ok(Route::All));
+    assert_eq!(rig.to(1, mac(77), mac(90)), Ok(Route::Outside(MemberIdx(2))), "port 1 learns 90");
+    assert_eq!(from_outside(mac(90), Some(10)), Err(DropReason::OwnSource));
+    assert_eq!(
+        rig.route(2, mac(90), mac(77), Some(10)).map(|routed| routed.route),
+        Ok(Route::To(MemberIdx(1)))
+    );
 }
 
 #[test]

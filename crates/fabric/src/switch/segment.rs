@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use taut_api::fabric::config::{PortConfig, SegmentId};
+use taut_api::fabric::config::{PortConfig, PortKind, SegmentId};
 use taut_api::network::Security;
 
 use super::index::MemberIdx;
@@ -23,7 +23,7 @@ pub struct Segment {
     table: MacTable,
     /// At least one member is a trunk.
     has_trunks: bool,
-    /// Members by VLAN: access ports in the order of their VLANs, then trunks.
+    /// Members by VLAN, without the uplink: access ports in the order of their VLANs, then trunks.
     by_vlan: Vec<MemberIdx>,
     /// Number of access ports in `by_vlan`.
     access: usize,
@@ -31,6 +31,8 @@ pub struct Segment {
     promiscuous: Vec<MemberIdx>,
     /// Members that receive frames for unknown addresses.
     flood_targets: Vec<MemberIdx>,
+    /// The member that leads outside.
+    uplink: Option<MemberIdx>,
     /// Addresses seen in frames of members that may use more than the configured one.
     learned: Option<Arc<Learned>>,
     /// The member that each port number has; empty if nothing is learned.
@@ -52,17 +54,24 @@ pub struct Member {
     pub lro: bool,
     /// Learn addresses behind the port, if it may send from them.
     mac_learning: bool,
+    /// The port leads outside: it has all addresses that no other member has.
+    pub is_uplink: bool,
 }
+
+/// The configured address of an uplink: no frame has it.
+const NO_ADDRESS: MacKey = MacKey(u64::MAX);
 
 impl Member {
     fn new(config: &PortConfig, port: &Arc<Port>) -> Self {
+        let is_uplink = config.kind == PortKind::Uplink;
         let member = Self {
             port: Arc::clone(port),
-            mac: config.mac.into(),
+            mac: if is_uplink { NO_ADDRESS } else { config.mac.into() },
             vlan: PortVlan::from(&config.vlan),
             security: config.security,
             lro: config.lro,
             mac_learning: config.mac_learning.is_some(),
+            is_uplink,
         };
         if !member.may_change_address() {
             port.address.reset();
@@ -100,7 +109,8 @@ impl Segment {
     /// valid.
     pub(super) fn new(id: SegmentId, ports: &[(&PortConfig, &Arc<Port>)], before: Option<&Self>) -> Self {
         let members: Vec<_> = ports.iter().map(|(config, port)| Member::new(config, port)).collect();
-        let indexed = || (0..).map(MemberIdx).zip(&members);
+        let all = || (0..).map(MemberIdx).zip(&members);
+        let indexed = || all().filter(|(_, member)| !member.is_uplink);
         let entries: Vec<_> = indexed()
             .map(|(index, member)| match member.vlan {
                 PortVlan::Access(vlan) => (Key::new(vlan, member.mac), index),
@@ -125,6 +135,7 @@ impl Segment {
             access,
             promiscuous: which(&|member| member.security.promiscuous),
             flood_targets: which(&|member| member.security.promiscuous || member.learns()),
+            uplink: all().find(|(_, member)| member.is_uplink).map(|(index, _)| index),
             by_port: if learned.is_some() { by_port(&members) } else { Vec::new() },
             learned,
             members,
@@ -142,7 +153,13 @@ impl Segment {
         &self.members[index.index()]
     }
 
-    /// The members that take part in a VLAN.
+    /// The member that leads outside.
+    #[inline]
+    pub fn uplink(&self) -> Option<MemberIdx> {
+        self.uplink
+    }
+
+    /// The members that take part in a VLAN, without the uplink.
     pub fn in_vlan(&self, vlan: u16) -> impl Iterator<Item = MemberIdx> {
         let (access, trunks) = self.by_vlan.split_at(self.access);
         let vlan_of = |index: &MemberIdx| self.member(*index).access_vlan();

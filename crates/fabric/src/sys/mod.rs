@@ -1,5 +1,5 @@
 //! The host's services: event queues, threads, locks, counters, kinds of descriptors, inherited
-//! ones, the watch over writes to descriptors of others, and the sandbox.
+//! ones, rings of packet sockets, the watch over writes to descriptors of others, and the sandbox.
 
 pub(crate) mod affinity;
 mod atomic;
@@ -10,6 +10,7 @@ pub mod epoll;
 pub mod event_fd;
 pub mod inherited;
 pub mod lock;
+pub mod packet_ring;
 pub mod sandbox;
 pub(crate) mod thread;
 pub mod watch;

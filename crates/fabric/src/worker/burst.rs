@@ -67,6 +67,7 @@ pub(super) fn serve(
         }
         Some(TxEnd::Tap(tx)) => DeviceBurst::new(&mut forwarder, &mut gate, lro).run(tx, pieces_done),
         Some(TxEnd::Stream(tx)) => DeviceBurst::new(&mut forwarder, &mut gate, lro).run(tx, pieces_done),
+        Some(TxEnd::Packet(tx)) => DeviceBurst::new(&mut forwarder, &mut gate, lro).run(tx, pieces_done),
     };
     drop(gate);
     let frames = forwarder.finish(timers);
@@ -143,7 +144,7 @@ pub(super) fn enable_kicks(switch: &Switch, source: &Source) -> bool {
     match &mut source.port(switch).tx(source.pair).end {
         Some(TxEnd::Vnic(tx)) => tx.arm(),
         // The event of a device is edge-triggered and always enabled.
-        Some(TxEnd::Tap(_) | TxEnd::Stream(_)) | None => false,
+        Some(TxEnd::Tap(_) | TxEnd::Stream(_) | TxEnd::Packet(_)) | None => false,
     }
 }
 

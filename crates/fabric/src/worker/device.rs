@@ -1,4 +1,4 @@
-//! A burst from a TAP device or an emulated card.
+//! A burst from a TAP device, an emulated card or a card of the host.
 //!
 //! Frames are read one by one, and TCP segments are merged for guests that accept merged frames.
 
@@ -7,7 +7,7 @@ use taut_virtq::header::NetHeader;
 use super::next::Next;
 use crate::lro::{Lro, Offer};
 use crate::net::ethernet::HEADER;
-use crate::port::{Body, Failure, stream, tap};
+use crate::port::{Body, Failure, packet, stream, tap};
 use crate::shaping::gate::Gate;
 use crate::switch::forward::{Forwarder, Verdict};
 
@@ -27,6 +27,16 @@ pub(super) trait Device {
 }
 
 impl Device for tap::Tx {
+    fn first(&mut self) -> Result<Option<(NetHeader, &[u8])>, Failure> {
+        self.first()
+    }
+
+    fn taken(&mut self) {
+        self.taken();
+    }
+}
+
+impl Device for packet::Tx {
     fn first(&mut self) -> Result<Option<(NetHeader, &[u8])>, Failure> {
         self.first()
     }

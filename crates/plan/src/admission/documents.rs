@@ -14,7 +14,7 @@ use super::refusal::{conflict, invalid};
 use crate::facts::{Desired, Owner};
 
 /// Longest interface name that Linux accepts, in bytes.
-const MAX_IFNAME: usize = 15;
+pub(super) const MAX_IFNAME: usize = 15;
 /// Longest path of a Unix socket, in bytes.
 const MAX_SOCKET_PATH: usize = 107;
 
@@ -134,10 +134,13 @@ pub fn admit_external(desired: &Desired, name: &Name, spec: &ExternalPortSpec) -
     admit_mac(desired, &owner, spec.mac.unwrap_or_else(|| owner.derived_mac()))
 }
 
-/// Admits the deletion of a vSwitch that no port group is on.
+/// Admits the deletion of a vSwitch without port groups and uplinks.
 pub fn admit_vswitch_deletion(desired: &Desired, name: &Name) -> Result<(), ApiError> {
-    let users = desired.portgroups.iter().filter(|(_, group)| group.vswitch == *name);
-    admit_deletion("vSwitch", name, &users.map(|(user, _)| format!("portgroup/{user}")).collect::<Vec<_>>())
+    let groups = desired.portgroups.iter().filter(|(_, group)| group.vswitch == *name);
+    let groups = groups.map(|(user, _)| format!("portgroup/{user}"));
+    let uplinks = desired.uplinks.iter().filter(|(_, uplink)| uplink.vswitch == *name);
+    let uplinks = uplinks.map(|(user, _)| format!("uplink/{user}"));
+    admit_deletion("vSwitch", name, &groups.chain(uplinks).collect::<Vec<_>>())
 }
 
 /// Admits the deletion of a port group that no port is on.

@@ -1,8 +1,8 @@
 //! Admission of documents: their references, addresses, reservations and devices.
 //!
 //! [`documents`] checks a document against the others, [`reservations`] and [`limits`] against the
-//! host's capacity, [`placement`] and [`passthrough`] against its CPUs and devices. Each refusal
-//! states the values and what to do.
+//! host's capacity, [`placement`], [`passthrough`] and [`uplinks`] against its CPUs, devices and
+//! network interfaces. Each refusal states the values and what to do.
 
 pub mod documents;
 mod limits;
@@ -10,3 +10,4 @@ pub mod passthrough;
 pub mod placement;
 mod refusal;
 pub mod reservations;
+pub mod uplinks;

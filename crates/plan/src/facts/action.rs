@@ -85,6 +85,15 @@ pub enum Action {
     },
     /// Stop listening for an external front end and remove the socket.
     DetachExternal(Name),
+    /// Set up the interface of an uplink, and hand a packet socket that is bound to it to its port.
+    AttachUplink {
+        /// The uplink.
+        name: Name,
+        /// The uplink's port.
+        port: PortId,
+    },
+    /// Give the interface of an uplink back to the host as it was.
+    DetachUplink(Name),
 }
 
 /// A VM that is wanted on and cannot be started on this host.

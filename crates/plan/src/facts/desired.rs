@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use taut_api::fabric::config::{SocketWorker, WorkerConfig};
 use taut_api::host::HostSettings;
 use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, VSwitchSpec};
+use taut_api::uplink::UplinkSpec;
 use taut_api::vm::{LatencySensitivity, Power, VmDesired};
 use taut_api::{MacAddr, Name};
 
@@ -22,7 +23,7 @@ pub struct Desired {
     /// vSwitches.
     #[allow(
         clippy::zero_sized_map_values,
-        reason = "a vSwitch is a document like the others, and uplinks will be in it"
+        reason = "a vSwitch is a document like the others, and its teaming will be in it"
     )]
     pub vswitches: BTreeMap<Name, VSwitchSpec>,
     /// Port groups.
@@ -31,6 +32,8 @@ pub struct Desired {
     pub netns: BTreeMap<Name, NetnsSpec>,
     /// Ports for vhost-user front ends that taut does not start.
     pub external: BTreeMap<Name, ExternalPortSpec>,
+    /// Uplinks, by the names of their interfaces.
+    pub uplinks: BTreeMap<Name, UplinkSpec>,
     /// Settings of the host.
     pub host: HostSettings,
     /// Port and segment numbers, as assigned when the documents were written.
@@ -93,7 +96,7 @@ impl Desired {
         self.vms.iter().filter(has_one).map(|(name, _)| Owner::Vmci(name.clone()))
     }
 
-    /// Every port of a vSwitch that a document describes, with its port group and MAC address.
+    /// Every port of a port group that a document describes, with its port group and MAC address.
     pub fn ports(&self) -> impl Iterator<Item = (Owner, &Name, MacAddr)> {
         let resolve = |owner: Owner, portgroup, mac: Option<MacAddr>| {
             let mac = mac.unwrap_or_else(|| owner.derived_mac());

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use taut_api::MacAddr;
 use taut_api::Name;
 use taut_api::fabric::PortId;
 use taut_api::network::{ExternalPortSpec, NetnsSpec};
@@ -27,6 +28,8 @@ pub struct Observed {
     pub netns: BTreeMap<Name, NetnsSeen>,
     /// External ports that were attached, including those that are no longer wanted.
     pub external: BTreeMap<Name, ExternalSeen>,
+    /// Uplinks that were attached, including those that are no longer wanted.
+    pub uplinks: BTreeMap<Name, UplinkSeen>,
     /// Dense mode, as the last test of the host's load left it.
     pub tune: TuneState,
     /// `taut host restore` put back everything that was changed on the host. True until a document
@@ -55,6 +58,32 @@ pub struct NetnsSeen {
 pub struct ExternalSeen {
     /// The document at the time of the attachment.
     pub spec: ExternalPortSpec,
+}
+
+/// Changes of the host for an uplink, and what is seen of its interface.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct UplinkSeen {
+    /// The kernel's number of the interface, which tells it from a later one of the same name.
+    pub index: u32,
+    /// The interface was down before, so it is set down again.
+    pub was_down: bool,
+    /// taut made the place for the filter that keeps the interface's frames from the host.
+    pub made_filters: bool,
+    /// Ethernet address of the interface.
+    pub mac: Option<MacAddr>,
+    /// Bytes of the longest packet that the interface sends.
+    pub mtu: u32,
+    /// Abilities that the kernel lacks.
+    pub missing: Vec<String>,
+    /// The interface has a carrier.
+    #[serde(skip)]
+    pub has_carrier: bool,
+    /// The interface is gone, or somebody has set it down.
+    #[serde(skip)]
+    pub lost: Option<String>,
+    /// Number of frames that the kernel had no room for.
+    #[serde(skip)]
+    pub lost_frames: u64,
 }
 
 impl Observed {

@@ -5,7 +5,7 @@ use std::fmt;
 use taut_api::{MacAddr, Name};
 
 /// The owner of a port. Users, the store and the fabric see its text: `vm/NAME/nic0`,
-/// `vm/NAME/vmci`, `netns/NAME` or `external/NAME`.
+/// `vm/NAME/vmci`, `netns/NAME`, `external/NAME` or `uplink/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     /// The vNIC of a VM with this index.
@@ -16,6 +16,8 @@ pub enum Owner {
     Netns(Name),
     /// An external port.
     External(Name),
+    /// An uplink. Its port has no port group and no Ethernet address.
+    Uplink(Name),
 }
 
 impl fmt::Display for Owner {
@@ -25,6 +27,7 @@ impl fmt::Display for Owner {
             Self::Vmci(vm) => write!(f, "vm/{vm}/vmci"),
             Self::Netns(name) => write!(f, "netns/{name}"),
             Self::External(name) => write!(f, "external/{name}"),
+            Self::Uplink(name) => write!(f, "uplink/{name}"),
         }
     }
 }
@@ -34,7 +37,9 @@ impl Owner {
     pub fn derived_mac(&self) -> MacAddr {
         match self {
             Self::Nic(vm, index) => MacAddr::derived(vm.as_str(), *index),
-            Self::Vmci(_) | Self::Netns(_) | Self::External(_) => MacAddr::derived(&self.to_string(), 0),
+            Self::Vmci(_) | Self::Netns(_) | Self::External(_) | Self::Uplink(_) => {
+                MacAddr::derived(&self.to_string(), 0)
+            }
         }
     }
 
@@ -42,7 +47,7 @@ impl Owner {
     pub fn document(&self) -> String {
         match self {
             Self::Nic(vm, _) | Self::Vmci(vm) => format!("vm/{vm}"),
-            Self::Netns(_) | Self::External(_) => self.to_string(),
+            Self::Netns(_) | Self::External(_) | Self::Uplink(_) => self.to_string(),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Namespaces and external ports to attach and detach.
+//! Namespaces, external ports and uplinks to attach and detach.
 //!
 //! A changed attachment is detached and attached again, and one whose interface is gone is attached
-//! again.
+//! again. An uplink that moves to another vSwitch keeps its interface.
 
 use taut_api::fabric::PortId;
 use taut_api::network::{ExternalPortSpec, NetnsSpec};
@@ -21,8 +21,18 @@ pub fn attach_and_detach_ports(desired: &Desired, observed: &Observed) -> Vec<Ac
             actions.push(Action::DetachExternal(name.clone()));
         }
     }
+    for name in observed.uplinks.keys().filter(|name| !desired.uplinks.contains_key(*name)) {
+        actions.push(Action::DetachUplink(name.clone()));
+    }
     if !observed.fabric.ready {
         return actions;
+    }
+    for name in desired.uplinks.keys() {
+        let up_to_date = observed.uplinks.get(name).is_some_and(|seen| seen.lost.is_none());
+        let port = desired.numbers.port(&Owner::Uplink(name.clone()));
+        if let Some(port) = port.filter(|port| needs_device(observed, *port, up_to_date)) {
+            actions.push(Action::AttachUplink { name: name.clone(), port });
+        }
     }
     for (name, wanted) in &desired.netns {
         let is_current = |seen: &NetnsSeen| !seen.lost && same_device(wanted, &seen.spec);

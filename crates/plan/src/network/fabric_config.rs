@@ -10,13 +10,14 @@ use super::front_ends::limit_front_end;
 use super::links::{is_taken_down, segment_of_its_own};
 use super::lro::choose_lro;
 use super::shaping::choose_shaping;
+use super::uplinks::configure_uplinks;
 use super::vsock_devices::configure_vsock_devices;
 use crate::facts::{Desired, Observed, Owner};
 use crate::placement::problem::Placement;
 use crate::placement::workers::Near;
 
-/// Configures a port for each attachment, for each external port, and for each vNIC of a VM that is
-/// wanted on or still has a process. `near` is where the plan puts the fabric's threads.
+/// Configures a port for each attachment, external port and uplink, and for each vNIC of a VM that
+/// is wanted on or still has a process. `near` is where the plan puts the fabric's threads.
 pub fn configure_fabric(
     desired: &Desired,
     observed: &Observed,
@@ -46,7 +47,7 @@ pub fn configure_fabric(
     let near = near.map(|near| near.cpus.iter().copied().collect()).unwrap_or_default();
     FabricConfig {
         revision: 0,
-        ports: ports.collect(),
+        ports: ports.chain(configure_uplinks(desired)).collect(),
         sockets: configure_vsock_devices(desired, observed),
         workers: WorkerConfig { mode: mode(desired.workers.mode), cpus: desired.workers.cpus.clone(), near },
         socket_worker: SocketWorker { mode: mode(desired.socket_worker.mode), ..desired.socket_worker },
@@ -95,7 +96,7 @@ fn kind(desired: &Desired, observed: &Observed, owner: &Owner) -> Option<PortKin
                 NicModel::Vmxnet3 | NicModel::E1000 | NicModel::E1000e | NicModel::Vlance => PortKind::Stream,
             })
         }
-        Owner::Vmci(_) => None,
+        Owner::Vmci(_) | Owner::Uplink(_) => None,
         Owner::Netns(_) => Some(PortKind::Tap { offloads: true }),
         Owner::External(name) => {
             let port = desired.external.get(name)?;

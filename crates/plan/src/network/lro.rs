@@ -16,8 +16,9 @@ pub fn choose_lro(desired: &Desired, owner: &Owner) -> bool {
             nic.is_some_and(|nic| nic.model == NicModel::Virtio && nic.lro.unwrap_or(default))
         }
         Owner::External(_) => true,
-        // The host's own network stack merges segments by itself.
-        Owner::Netns(_) | Owner::Vmci(_) => false,
+        // The host's own network stack merges segments by itself, and the card's driver does so
+        // before frames arrive at an uplink.
+        Owner::Netns(_) | Owner::Vmci(_) | Owner::Uplink(_) => false,
     };
     own && desired.host.lro == Toggle::On
 }

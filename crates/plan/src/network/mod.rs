@@ -1,11 +1,10 @@
 //! The fabric's configuration, and the sockets and devices that are attached to its ports.
 //!
 //! [`fabric_config`] states the whole wanted configuration; [`coalescing`], [`lro`], [`shaping`]
-//! and [`dense`] choose the settings of single ports; [`vsock_devices`] configures VMCI devices.
-//! [`front_ends`] limits what the other ends of ports may bring.
-//! [`links`] shows guests which of their cards are connected.
-//! [`attachments`] lists what to attach and detach. [`numbering`] and [`cid`] assign numbers when
-//! a document is written.
+//! and [`dense`] choose the settings of single ports; [`vsock_devices`] configures VMCI devices,
+//! and [`uplinks`] the ports that lead outside. [`front_ends`] limits what the other ends of ports
+//! may bring. [`links`] shows guests which of their cards are connected. [`attachments`] lists what
+//! to attach and detach. [`numbering`] and [`cid`] assign numbers when a document is written.
 
 pub mod attachments;
 pub mod cid;
@@ -17,4 +16,5 @@ pub mod links;
 pub mod lro;
 pub mod numbering;
 pub mod shaping;
+pub mod uplinks;
 pub mod vsock_devices;

@@ -7,16 +7,18 @@ use taut_api::error::ErrorKind;
 use taut_api::fabric::counters::MAX_PORTS;
 
 use super::links::SEGMENTS;
-use crate::facts::{Desired, Numbers};
+use crate::facts::{Desired, Numbers, Owner};
 
 /// Numbers for all ports and vSwitches of `desired`. New ones get the lowest free numbers.
 ///
 /// # Errors
 /// [`ErrorKind::Refused`] when there are more ports or vSwitches than numbers.
 pub fn assign_numbers(desired: &Desired) -> Result<Numbers, ApiError> {
-    let owners = desired.ports().map(|(owner, _, _)| owner).chain(desired.sockets());
+    let uplinks = desired.uplinks.keys().map(|name| Owner::Uplink(name.clone()));
+    let owners = desired.ports().map(|(owner, _, _)| owner).chain(desired.sockets()).chain(uplinks);
     let owners = owners.map(|owner| owner.to_string());
-    let segments = desired.portgroups.values().map(|group| group.vswitch.to_string());
+    let groups = desired.portgroups.values().map(|group| group.vswitch.to_string());
+    let segments = groups.chain(desired.uplinks.values().map(|uplink| uplink.vswitch.to_string()));
     Ok(Numbers {
         ports: keep_or_give(&desired.numbers.ports, owners.collect(), MAX_PORTS, "ports")?,
         segments: keep_or_give(&desired.numbers.segments, segments.collect(), SEGMENTS, "vSwitches")?,

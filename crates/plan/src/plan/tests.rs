@@ -9,13 +9,15 @@ use taut_api::fabric::PortId;
 use taut_api::link::{Link, WantedLink};
 use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, Security, SocketRole};
 use taut_api::shaping::Shaping;
+use taut_api::uplink::UplinkSpec;
 use taut_api::vm::{NicSpec, Power, VmDesired, VmKind};
 use taut_api::vmci::{Cid, VmciSpec};
 use taut_api::{Bytes, Name, QueuePairs, Vlan};
 
 use super::*;
 use crate::facts::{
-    ExternalSeen, FabricSeen, HostSeen, MachineSeen, MachineSize, NetnsSeen, Owner, PortSeen, Process, VmSeen,
+    ExternalSeen, FabricSeen, HostSeen, MachineSeen, MachineSize, NetnsSeen, Owner, PortSeen, Process,
+    UplinkSeen, VmSeen,
 };
 use crate::network::cid::assign_cid;
 use crate::network::links::is_taken_down;
@@ -92,9 +94,10 @@ fn desired() -> impl Strategy<Value = Desired> {
         }),
         0..3,
     );
-    (btree_map(names("vm", 5), vm(), 0..5), portgroups, netns, external).prop_map(
-        |(vms, portgroups, netns, external)| {
-            let mut desired = Desired { portgroups, netns, external, ..Desired::default() };
+    let uplinks = btree_map(names("eth", 2), names("sw", 2).prop_map(|vswitch| UplinkSpec { vswitch }), 0..2);
+    (btree_map(names("vm", 5), vm(), 0..5), portgroups, netns, external, uplinks).prop_map(
+        |(vms, portgroups, netns, external, uplinks)| {
+            let mut desired = Desired { portgroups, netns, external, uplinks, ..Desired::default() };
             for (name, mut vm) in vms {
                 vm.vm.vmci.iter_mut().for_each(|vmci| assign_cid(&desired, vmci));
                 desired.vms.insert(name, vm);
@@ -180,6 +183,11 @@ fn carry_out(desired: &Desired, observed: &mut Observed, plan: &Plan) {
                 observed.external.insert(name.clone(), ExternalSeen { spec });
                 attach(observed, *port);
             }
+            Action::AttachUplink { name, port } => {
+                observed.uplinks.insert(name.clone(), UplinkSeen::default());
+                attach(observed, *port);
+            }
+            Action::DetachUplink(name) => drop(observed.uplinks.remove(name)),
             Action::DetachNetns(name) => drop(observed.netns.remove(name)),
             Action::DetachExternal(name) => drop(observed.external.remove(name)),
         }
@@ -247,6 +255,7 @@ proptest! {
             prop_assert!(!seen.host_socket || after.vms[name].vm.vmci.is_some());
         }
         prop_assert_eq!(observed.netns.keys().collect::<Vec<_>>(), after.netns.keys().collect::<Vec<_>>());
+        prop_assert_eq!(observed.uplinks.keys().collect::<Vec<_>>(), after.uplinks.keys().collect::<Vec<_>>());
         prop_assert_eq!(observed.external.keys().collect::<Vec<_>>(), after.external.keys().collect::<Vec<_>>());
         let wanted = configured(&plan(&after, &observed, &HostReport::default()));
         prop_assert_eq!(observed.fabric.ports.keys().copied().collect::<BTreeSet<_>>(), wanted);
@@ -258,7 +267,8 @@ proptest! {
         let numbers = assign_numbers(&after).unwrap();
         let unique: BTreeSet<_> = numbers.ports.values().collect();
         prop_assert_eq!(unique.len(), numbers.ports.len());
-        prop_assert_eq!(numbers.ports.len(), after.ports().count() + after.sockets().count());
+        let owners = after.ports().count() + after.sockets().count() + after.uplinks.len();
+        prop_assert_eq!(numbers.ports.len(), owners);
         for (owner, number) in &numbers.ports {
             prop_assert!(before.numbers.ports.get(owner).is_none_or(|old| old == number), "{} was renumbered", owner);
         }
@@ -271,16 +281,17 @@ proptest! {
             .filter(|(owner, ..)| is_taken_down(&desired, owner))
             .map(|(owner, ..)| owner.to_string())
             .collect();
-        let group = |owner: &str| {
-            let (_, group, _) = desired.ports().find(|(found, _, _)| found.to_string() == owner).unwrap();
-            let group = &desired.portgroups[group];
-            group.vswitch.clone()
+        let vswitch = |owner: &str| {
+            let grouped = desired.ports().find(|(found, _, _)| found.to_string() == owner);
+            let grouped = grouped.map(|(_, group, _)| &desired.portgroups[group].vswitch);
+            let uplink = || &desired.uplinks[&name(owner.strip_prefix("uplink/").unwrap())].vswitch;
+            grouped.unwrap_or_else(uplink).clone()
         };
         let ports = plan(&desired, &fresh(), &HostReport::default()).fabric.ports;
         for a in &ports {
             for b in &ports {
                 let apart = down.contains(&a.owner) || down.contains(&b.owner);
-                let together = if apart { a.id == b.id } else { group(&a.owner) == group(&b.owner) };
+                let together = if apart { a.id == b.id } else { vswitch(&a.owner) == vswitch(&b.owner) };
                 prop_assert_eq!(a.segment == b.segment, together);
             }
         }

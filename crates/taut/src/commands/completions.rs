@@ -1,8 +1,8 @@
 //! `taut completions`: prints a script with which a shell asks `taut` itself for candidates.
 //!
 //! The shell runs `taut` with the variable [`VARIABLE`] and the words so far. Names of VMs,
-//! vSwitches, port groups and attachments come from the daemon. Without a daemon there are no names
-//! and no message. The host's settings are known without it.
+//! vSwitches, uplinks, port groups and attachments come from the daemon. Without a daemon there are
+//! no names and no message. The host's settings are known without it.
 
 use std::any::TypeId;
 use std::path::PathBuf;
@@ -72,6 +72,8 @@ enum Source {
     VmciDevices,
     /// End points of measurements.
     EndPoints,
+    /// Network interfaces of this host.
+    Interfaces,
     /// The host's settings with the words that they accept.
     Settings,
 }
@@ -96,12 +98,14 @@ fn source(parent: &str, command: &str, arg: &Arg) -> Option<Source> {
     let path = match (parent, command, arg.get_id().as_str()) {
         ("host", "set", "settings") => return Some(Source::Settings),
         ("vmci", "show", "name") => return Some(Source::VmciDevices),
+        ("uplink", "add", "name") => return Some(Source::Interfaces),
         // New names, and names inside a guest.
         ("vm" | "vswitch" | "portgroup" | "netns" | "port", "create" | "attach", "name") => None,
         (_, _, "portgroup" | "default_portgroup") | ("portgroup", _, "name") => Some(path::PORTGROUPS),
         (_, _, "vswitch") | ("vswitch", _, "name") => Some(path::VSWITCHES),
         ("vm" | "check", _, "name") | ("taut", "latency", "vm") => Some(path::VMS),
         ("netns", _, "name") => Some(path::NETNS),
+        ("uplink", "show" | "remove", "name") => Some(path::UPLINKS),
         ("port", "show", "port") => Some(path::PORTS),
         ("port", _, "name") => Some(path::EXTERNAL_PORTS),
         ("bench", _, _) if is_name => Some(path::VMS),
@@ -116,6 +120,7 @@ impl Source {
             Self::Names(path) => read(path).iter().filter_map(name).collect(),
             Self::VmciDevices => vmci_devices(&read(path::VMS)),
             Self::EndPoints => end_points(&read(path::VMS), &read(path::NETNS)),
+            Self::Interfaces => interfaces(),
             Self::Settings => settings(),
         };
         words.into_iter().map(CompletionCandidate::new).collect()
@@ -138,6 +143,12 @@ fn end_points(vms: &[Value], attachments: &[Value]) -> Vec<String> {
     namespaces.sort();
     namespaces.dedup();
     vms.iter().filter_map(name).chain(namespaces).chain(["host".to_owned()]).collect()
+}
+
+/// Returns the names of this host's network interfaces; none if they cannot be read.
+fn interfaces() -> Vec<String> {
+    let found = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    found.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 /// Returns each setting with each of its words, or without a value if it takes numbers.

@@ -16,6 +16,7 @@ pub(crate) mod port;
 pub(crate) mod portgroup;
 pub(crate) mod shaping;
 mod tune;
+pub(crate) mod uplink;
 pub(crate) mod vm;
 pub(crate) mod vmci;
 pub(crate) mod vswitch;

@@ -127,8 +127,9 @@ fn show(port: &PortInfo) -> String {
     output::fields(&[
         ("port", port.port.to_string()),
         ("owner", port.owner.clone()),
-        ("mac", port.mac.to_string()),
-        ("portgroup", port.portgroup.to_string()),
+        ("mac", port.mac.map(|mac| mac.to_string()).unwrap_or_default()),
+        ("vswitch", port.vswitch.to_string()),
+        ("portgroup", port.portgroup.as_ref().map(Name::to_string).unwrap_or_default()),
         ("link", output::word(&port.link)),
         ("reason", port.reason.clone().unwrap_or_default()),
         ("coalescing", port.coalescing.map_or("none".to_owned(), |coalescing| coalescing.to_string())),
@@ -191,8 +192,8 @@ fn row(port: &PortInfo) -> [String; 11] {
     [
         port.port.to_string(),
         port.owner.clone(),
-        port.mac.to_string(),
-        port.portgroup.to_string(),
+        port.mac.map(|mac| mac.to_string()).unwrap_or_default(),
+        port.portgroup.as_ref().map(Name::to_string).unwrap_or_default(),
         output::word(&port.link),
         port.coalescing.map(|coalescing| coalescing.to_string()).unwrap_or_default(),
         counters.rx_frames.to_string(),
@@ -216,8 +217,9 @@ mod tests {
         let port = |port: u32, owner: &str| PortInfo {
             port,
             owner: owner.into(),
-            mac: "02:00:00:00:00:01".parse().unwrap(),
-            portgroup: "lan".parse().unwrap(),
+            mac: Some("02:00:00:00:00:01".parse().unwrap()),
+            vswitch: "prod".parse().unwrap(),
+            portgroup: Some("lan".parse().unwrap()),
             link: Link::Up,
             reason: None,
             coalescing: None,
@@ -241,6 +243,7 @@ mod tests {
         port           2
         owner          external/gen
         mac            02:00:00:00:00:01
+        vswitch        prod
         portgroup      lan
         link           up
         coalescing     none
@@ -265,8 +268,9 @@ mod tests {
         let port = PortInfo {
             port: 1,
             owner: "vm/db1/nic0".into(),
-            mac: "02:00:00:00:00:01".parse().unwrap(),
-            portgroup: "lan".parse().unwrap(),
+            mac: Some("02:00:00:00:00:01".parse().unwrap()),
+            vswitch: "prod".parse().unwrap(),
+            portgroup: Some("lan".parse().unwrap()),
             link: Link::Broken,
             reason: Some("descriptor 7 is its own successor".into()),
             coalescing: Some(taut_api::Coalescing::default()),

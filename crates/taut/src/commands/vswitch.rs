@@ -4,26 +4,27 @@ use clap::Subcommand;
 use taut_api::Name;
 use taut_api::network::VSwitchSpec;
 use taut_api::path;
-use taut_api::route::{PortGroup, VSwitch};
+use taut_api::route::{PortGroup, Uplink, VSwitch};
 
 use crate::client::Client;
 use crate::output::{self, Outcome, Output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Create a virtual switch. Without an uplink it is a private network; uplinks do not exist yet
+    /// Create a virtual switch. It is a private network until `taut uplink add` connects it with
+    /// the outside
     Create {
         /// Name of the virtual switch
         name: Name,
     },
     /// List virtual switches
     List,
-    /// Show one virtual switch with its port groups
+    /// Show one virtual switch with its uplinks and port groups
     Show {
         /// Name of the virtual switch
         name: Name,
     },
-    /// Delete a virtual switch that has no port groups
+    /// Delete a virtual switch that has no port groups and no uplinks
     Delete {
         /// Name of the virtual switch
         name: Name,
@@ -50,7 +51,8 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
         Command::Show { name } => {
             let vswitch: VSwitch = client.get(&path::VSWITCH.of(&name))?;
             let all: Vec<PortGroup> = client.get(path::PORTGROUPS)?;
-            output::print(out.format, &vswitch, |vswitch| show(vswitch, &all));
+            let uplinks: Vec<Uplink> = client.get(path::UPLINKS)?;
+            output::print(out.format, &vswitch, |vswitch| show(vswitch, &all, &uplinks));
         }
         Command::Delete { name } => {
             client.delete(&path::VSWITCH.of(&name))?;
@@ -60,12 +62,15 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     Ok(())
 }
 
-fn show(vswitch: &VSwitch, portgroups: &[PortGroup]) -> String {
+fn show(vswitch: &VSwitch, portgroups: &[PortGroup], uplinks: &[Uplink]) -> String {
     let own = portgroups.iter().filter(|group| group.spec.vswitch == vswitch.name);
     let names: Vec<_> = own.map(|group| group.name.to_string()).collect();
+    let own = uplinks.iter().filter(|uplink| uplink.spec.vswitch == vswitch.name);
+    let uplinks: Vec<_> = own.map(|uplink| uplink.name.to_string()).collect();
+    let private = || "none: a private network in memory".to_owned();
     output::fields(&[
         ("name", vswitch.name.to_string()),
-        ("uplink", "none: a private network in memory".to_owned()),
+        ("uplink", if uplinks.is_empty() { private() } else { uplinks.join(", ") }),
         ("port groups", if names.is_empty() { "none".to_owned() } else { names.join(", ") }),
         ("ports", vswitch.status.ports.to_string()),
         ("revision", vswitch.revision.to_string()),
@@ -88,8 +93,17 @@ mod tests {
                 serde_json::json!({ "name": name, "revision": 1, "spec": spec, "status": { "ports": 0 } });
             serde_json::from_value(document).unwrap()
         };
+        let groups = [group("web", "prod"), group("db", "other"), group("dmz", "prod")];
+        let uplink = |vswitch: &str| -> Uplink {
+            let document = serde_json::json!({
+                "name": "eth1", "revision": 1, "spec": { "vswitch": vswitch },
+                "status": { "port": 1, "attached": true, "link": "up" }
+            });
+            serde_json::from_value(document).unwrap()
+        };
+        assert!(show(&vswitch, &groups, &[uplink("prod")]).contains("uplink       eth1\n"));
         insta::assert_snapshot!(
-            show(&vswitch, &[group("web", "prod"), group("db", "other"), group("dmz", "prod")]),
+            show(&vswitch, &groups, &[uplink("other")]),
             @r"
         name         prod
         uplink       none: a private network in memory

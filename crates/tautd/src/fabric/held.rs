@@ -69,7 +69,9 @@ impl Held {
         let port = self.port(port);
         let fd = Arc::new(ForeignFd::new(fd, &port.strangers));
         let device = match via {
-            Attachment::Tap { .. } | Attachment::Listening => Some((via.clone(), Arc::clone(&fd))),
+            Attachment::Tap { .. } | Attachment::Packet(_) | Attachment::Listening => {
+                Some((via.clone(), Arc::clone(&fd)))
+            }
             Attachment::Connected | Attachment::Session(_) => None,
         };
         port.device = device;
@@ -82,6 +84,11 @@ impl Held {
     pub(super) fn keep_found(&mut self, port: PortId, via: &Attachment, fd: OwnedFd) {
         let fd = self.foreign(port, fd);
         self.port(port).device.get_or_insert_with(|| (via.clone(), fd));
+    }
+
+    /// Returns the device or listening socket of a port.
+    pub(super) fn device(&self, port: PortId) -> Option<Arc<ForeignFd>> {
+        self.0.get(&port)?.device.as_ref().map(|(_, fd)| Arc::clone(fd))
     }
 
     /// Keeps the socket through which programs on the host reach a VMCI device.

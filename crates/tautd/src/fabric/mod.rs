@@ -172,6 +172,11 @@ impl Fabric {
         send(wire.as_ref(), &ToFabric::Attach { port, via }, &[fd]);
     }
 
+    /// Returns the device or listening socket that is kept for a port.
+    pub(crate) fn device(&self, port: PortId) -> Option<Arc<ForeignFd>> {
+        self.0.wanted().held.device(port)
+    }
+
     /// Gives a VMCI device the socket through which programs on the host reach it, and keeps it for
     /// the next fabric.
     pub(crate) fn listen_for_host(&self, port: PortId, listener: OwnedFd) {

@@ -168,6 +168,7 @@ pub(super) fn exists_already(kind: Kind, name: &Name) -> ApiError {
             "`taut port set {name}` changes its port group and coalescing; detach it first for the rest \
              (`taut port detach {name}`), or use another name"
         ),
+        Kind::Uplink => format!("remove it first (taut uplink remove {name}) to move it to another vSwitch"),
         Kind::Host => "`taut host set` changes the host's settings".to_owned(),
     };
     ApiError::new(ErrorKind::Conflict, format!("{} `{name}` exists already", kind.noun()), hint)

@@ -255,7 +255,7 @@ fn labels(port: &PortInfo) -> Labels {
     vec![
         ("port", port.port.to_string()),
         ("owner", port.owner.clone()),
-        ("portgroup", port.portgroup.to_string()),
+        ("portgroup", port.portgroup.as_ref().map(ToString::to_string).unwrap_or_default()),
     ]
 }
 
@@ -296,8 +296,9 @@ mod tests {
         let port = PortInfo {
             port: 4,
             owner: "vm/a/nic0".into(),
-            mac: MacAddr([2; 6]),
-            portgroup: "lan".parse().unwrap(),
+            mac: Some(MacAddr([2; 6])),
+            vswitch: "prod".parse().unwrap(),
+            portgroup: Some("lan".parse().unwrap()),
             link: Link::Up,
             reason: None,
             coalescing: None,

@@ -7,7 +7,7 @@ use utoipa::OpenApi;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
-use super::resources::{external, netns, portgroups, vswitches};
+use super::resources::{external, netns, portgroups, uplinks, vswitches};
 use super::{audit, daemon, events, host, kvm, metrics, patch, ports, table, vms};
 
 #[derive(OpenApi)]
@@ -37,6 +37,10 @@ use super::{audit, daemon, events, host, kvm, metrics, patch, ports, table, vms}
         external::show_external,
         external::put_external,
         external::delete_external,
+        uplinks::list_uplinks,
+        uplinks::show_uplink,
+        uplinks::put_uplink,
+        uplinks::delete_uplink,
         ports::list_ports,
         events::list_events,
         audit::list_audit,

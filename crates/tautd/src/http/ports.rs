@@ -2,7 +2,10 @@
 
 use axum::Json;
 use axum::extract::State;
+use taut_api::fabric::PortId;
+use taut_api::fabric::counters::PortCounters;
 use taut_api::route::PortInfo;
+use taut_api::shaping::PortShaping;
 use taut_api::vm::Power;
 use taut_api::{ApiError, path};
 use taut_plan::network::coalescing::choose_coalescing;
@@ -29,14 +32,15 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
     let mut ports = Vec::new();
     for (owner, portgroup, mac) in desired.ports().filter(|(owner, ..)| exists(desired, &seen, owner)) {
         let Some(port) = desired.numbers.port(&owner) else { continue };
+        let Some(group) = desired.portgroups.get(portgroup) else { continue };
         let (link, reason) = status::port_link(desired, &seen, &owner);
-        let counters = app.counters.read(port);
-        let counters = counters.map_err(|error| Failure::internal("the counters cannot be read", &error))?;
+        let counters = counters(app, port)?;
         ports.push(PortInfo {
             port: u32::from(port.0),
             owner: owner.to_string(),
-            mac,
-            portgroup: portgroup.clone(),
+            mac: Some(mac),
+            vswitch: group.vswitch.clone(),
+            portgroup: Some(portgroup.clone()),
             link,
             reason,
             coalescing: choose_coalescing(desired, &seen.observed, &owner),
@@ -45,8 +49,30 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
             counters,
         });
     }
+    for (name, uplink) in &desired.uplinks {
+        let owner = Owner::Uplink(name.clone());
+        let Some(port) = desired.numbers.port(&owner) else { continue };
+        let status = status::uplink(desired, &seen, name);
+        ports.push(PortInfo {
+            port: u32::from(port.0),
+            owner: owner.to_string(),
+            mac: None,
+            vswitch: uplink.vswitch.clone(),
+            portgroup: None,
+            link: status.link,
+            reason: status.reason,
+            coalescing: None,
+            shaping: PortShaping::default(),
+            trusted: false,
+            counters: counters(app, port)?,
+        });
+    }
     ports.sort_by_key(|port| port.port);
     Ok(ports)
+}
+
+fn counters(app: &App, port: PortId) -> Result<PortCounters, Failure> {
+    app.counters.read(port).map_err(|error| Failure::internal("the counters cannot be read", &error))
 }
 
 /// Returns whether the port exists: cards of VMs that are off have a number, but no port.

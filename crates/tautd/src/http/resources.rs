@@ -1,4 +1,5 @@
-//! vSwitches, port groups, namespace attachments and external ports: `/v1/vswitches` and others.
+//! vSwitches, port groups, namespace attachments, external ports and uplinks: `/v1/vswitches` and
+//! others.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +10,7 @@ use taut_api::network::{
     ExternalPortSpec, ExternalPortStatus, NetnsSpec, NetnsStatus, PortGroupSpec, PortGroupStatus,
     VSwitchSpec, VSwitchStatus,
 };
+use taut_api::uplink::{UplinkSpec, UplinkStatus};
 use taut_api::{ApiError, Document, Name, path};
 use taut_plan::admission::documents::{
     admit_external, admit_netns, admit_portgroup, admit_portgroup_deletion, admit_vswitch_deletion,
@@ -19,6 +21,7 @@ use super::Shared;
 use super::body::{Body, Condition, Failure, Named};
 use super::documents::{self, Resource};
 use crate::board::Seen;
+use crate::reconcile::admit_interface;
 use crate::status;
 use crate::store::{Change, Kind};
 
@@ -159,6 +162,25 @@ handlers!(
      with `If-Match: \"REVISION\"` only changes that revision.",
     "Detaches an external port."
 );
+handlers!(
+    uplinks,
+    Uplinks,
+    UplinkSpec,
+    UplinkStatus,
+    "Networks",
+    "Name of the network interface",
+    UPLINKS,
+    UPLINK,
+    list_uplinks,
+    show_uplink,
+    put_uplink,
+    delete_uplink,
+    "Lists all uplinks.",
+    "Shows one uplink.",
+    "Makes a network interface of the host the uplink of a vSwitch; with `If-None-Match: *` only makes a new \
+     uplink, with `If-Match: \"REVISION\"` only changes that revision.",
+    "Gives the interface back to the host as it was."
+);
 
 struct VSwitches;
 
@@ -269,5 +291,29 @@ impl Resource for ExternalPorts {
 
     fn status(desired: &Desired, seen: &Seen, name: &Name) -> ExternalPortStatus {
         status::external(desired, seen, name)
+    }
+}
+
+struct Uplinks;
+
+impl Resource for Uplinks {
+    type Spec = UplinkSpec;
+    type Status = UplinkStatus;
+    const KIND: Kind = Kind::Uplink;
+
+    fn specs(desired: &Desired) -> &BTreeMap<Name, UplinkSpec> {
+        &desired.uplinks
+    }
+
+    fn change(name: Name, spec: Option<UplinkSpec>) -> Change {
+        Change::Uplink(name, spec)
+    }
+
+    fn admit(desired: &Desired, name: &Name, spec: &UplinkSpec) -> Result<(), ApiError> {
+        admit_interface(desired, name, spec)
+    }
+
+    fn status(desired: &Desired, seen: &Seen, name: &Name) -> UplinkStatus {
+        status::uplink(desired, seen, name)
     }
 }

@@ -10,7 +10,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use taut_api::path;
 use taut_api::role::Role;
 
-use super::resources::{external, netns, portgroups, vswitches};
+use super::resources::{external, netns, portgroups, uplinks, vswitches};
 use super::{Shared, audit, daemon, events, gate, host, kvm, metrics, openapi, patch, ports, vms};
 
 /// One method of one path.
@@ -42,8 +42,8 @@ impl Route {
     }
 }
 
-/// Returns all routes. Namespaces and sockets of others are objects of the host, which taut opens
-/// as root, so they need the role `admin`.
+/// Returns all routes. Namespaces, sockets of others and network interfaces are objects of the
+/// host, which taut opens as root, so they need the role `admin`.
 pub(super) fn routes() -> Vec<Route> {
     use Role::{Admin, Define, Operate, View};
     let get = || Method::GET;
@@ -71,6 +71,10 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(View, get(), path::EXTERNAL_PORT.pattern(), external::show_external),
         Route::new(Admin, Method::PUT, path::EXTERNAL_PORT.pattern(), external::put_external),
         Route::new(Admin, Method::DELETE, path::EXTERNAL_PORT.pattern(), external::delete_external),
+        Route::new(View, get(), path::UPLINKS, uplinks::list_uplinks),
+        Route::new(View, get(), path::UPLINK.pattern(), uplinks::show_uplink),
+        Route::new(Admin, Method::PUT, path::UPLINK.pattern(), uplinks::put_uplink),
+        Route::new(Admin, Method::DELETE, path::UPLINK.pattern(), uplinks::delete_uplink),
         Route::new(View, get(), path::PORTS, ports::list_ports),
         Route::new(View, get(), path::EVENTS, events::list_events),
         Route::new(Admin, get(), path::AUDIT, audit::list_audit),

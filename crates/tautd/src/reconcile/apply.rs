@@ -36,6 +36,10 @@ impl Reconciler {
             Action::AttachExternal { name, port } => {
                 self.try_attaching(&Owner::External(name.clone()), |this| this.attach_external(&name, port));
             }
+            Action::AttachUplink { name, port } => {
+                self.try_attaching(&Owner::Uplink(name.clone()), |this| this.attach_uplink(&name, port));
+            }
+            Action::DetachUplink(name) => self.detach_uplink(&name),
             Action::DetachNetns(name) => self.detach_netns(&name),
             Action::DetachExternal(name) => self.detach_external(&name),
         }

@@ -46,7 +46,11 @@ impl Reconciler {
         if !self.is_fabric_ready() || !self.retries.is_due(&document) {
             return;
         }
-        let kind = if matches!(owner, Owner::Netns(_)) { "netns" } else { "external" };
+        let kind = match owner {
+            Owner::Netns(_) => "netns",
+            Owner::Uplink(_) => "uplink",
+            Owner::Nic(..) | Owner::Vmci(_) | Owner::External(_) => "external",
+        };
         match attach(self) {
             Ok(false) => {}
             Ok(true) => {
@@ -164,6 +168,7 @@ impl Reconciler {
         seen.problems.remove(&document);
         match owner {
             Owner::Netns(name) => drop(seen.observed.netns.remove(name)),
+            Owner::Uplink(name) => drop(seen.observed.uplinks.remove(name)),
             Owner::External(name) => {
                 seen.observed.external.remove(name);
                 // Its user has taken the front end away: another one may come.

@@ -23,6 +23,7 @@ mod report;
 mod retries;
 mod shutdown;
 mod start;
+mod uplink;
 mod vsock;
 
 use std::path::PathBuf;
@@ -34,6 +35,7 @@ use taut_host::enforce::Enforcer;
 use taut_plan::{Plan, plan};
 
 pub(crate) use devices::admit_devices;
+pub(crate) use uplink::admit_interface;
 
 use crate::board::Board;
 use crate::fabric::{Fabric, counters::Counters};
@@ -185,6 +187,7 @@ impl Reconciler {
         self.finish_starts();
         self.notice_ends();
         self.look_for_interfaces();
+        self.look_at_uplinks();
         let revision = self.store.state().revision;
         let plan = self.plan();
         self.give_up_unplanned_starts(&plan.actions);

@@ -6,6 +6,7 @@ use serde_json::Value;
 use taut_api::Name;
 use taut_api::host::HostSettings;
 use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, VSwitchSpec};
+use taut_api::uplink::UplinkSpec;
 use taut_api::vm::VmDesired;
 use taut_plan::Desired;
 
@@ -19,13 +20,14 @@ pub(crate) enum Kind {
     PortGroup,
     Netns,
     External,
+    Uplink,
     Host,
 }
 
 impl Kind {
     /// All kinds, each after those that it refers to.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Host, Self::VSwitch, Self::PortGroup, Self::Vm, Self::Netns, Self::External];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Host, Self::VSwitch, Self::Uplink, Self::PortGroup, Self::Vm, Self::Netns, Self::External];
 
     /// Returns the name of the kind in messages to users.
     pub(crate) const fn noun(self) -> &'static str {
@@ -35,6 +37,7 @@ impl Kind {
             Self::PortGroup => "port group",
             Self::Netns => "namespace attachment",
             Self::External => "external port",
+            Self::Uplink => "uplink",
             Self::Host => "host document",
         }
     }
@@ -47,6 +50,7 @@ impl Kind {
             Self::PortGroup => "portgroup",
             Self::Netns => "netns",
             Self::External => "external",
+            Self::Uplink => "uplink",
             Self::Host => "host",
         }
     }
@@ -61,6 +65,7 @@ pub(crate) enum Change {
     PortGroup(Name, Option<PortGroupSpec>),
     Netns(Name, Option<NetnsSpec>),
     External(Name, Option<ExternalPortSpec>),
+    Uplink(Name, Option<UplinkSpec>),
     /// There is only one document of this kind; see [`Change::host`].
     Host(Name, Option<HostSettings>),
 }
@@ -78,6 +83,7 @@ impl Change {
             Self::PortGroup(..) => Kind::PortGroup,
             Self::Netns(..) => Kind::Netns,
             Self::External(..) => Kind::External,
+            Self::Uplink(..) => Kind::Uplink,
             Self::Host(..) => Kind::Host,
         }
     }
@@ -89,6 +95,7 @@ impl Change {
             | Self::PortGroup(name, _)
             | Self::Netns(name, _)
             | Self::External(name, _)
+            | Self::Uplink(name, _)
             | Self::Host(name, _) => name,
         }
     }
@@ -100,6 +107,7 @@ impl Change {
             Self::PortGroup(_, spec) => spec.is_none(),
             Self::Netns(_, spec) => spec.is_none(),
             Self::External(_, spec) => spec.is_none(),
+            Self::Uplink(_, spec) => spec.is_none(),
             Self::Host(_, spec) => spec.is_none(),
         }
     }
@@ -112,6 +120,7 @@ impl Change {
             Self::PortGroup(name, spec) => set(&mut desired.portgroups, name, spec),
             Self::Netns(name, spec) => set(&mut desired.netns, name, spec),
             Self::External(name, spec) => set(&mut desired.external, name, spec),
+            Self::Uplink(name, spec) => set(&mut desired.uplinks, name, spec),
             Self::Host(_, spec) => desired.host = spec.unwrap_or_default(),
         }
     }
@@ -129,6 +138,7 @@ impl Change {
             Self::PortGroup(name, spec) => values(desired.portgroups.get(name), spec.as_ref()),
             Self::Netns(name, spec) => values(desired.netns.get(name), spec.as_ref()),
             Self::External(name, spec) => values(desired.external.get(name), spec.as_ref()),
+            Self::Uplink(name, spec) => values(desired.uplinks.get(name), spec.as_ref()),
             Self::Host(_, spec) => values(Some(&desired.host), spec.as_ref()),
         };
         describe(&before, &after)
@@ -146,6 +156,7 @@ impl Change {
             Self::PortGroup(name, _) => text(desired.portgroups.get(name)),
             Self::Netns(name, _) => text(desired.netns.get(name)),
             Self::External(name, _) => text(desired.external.get(name)),
+            Self::Uplink(name, _) => text(desired.uplinks.get(name)),
             Self::Host(..) => text(Some(&desired.host)),
         };
         (before, self.to_json().ok().filter(|_| !self.is_deletion()))
@@ -159,6 +170,7 @@ impl Change {
             Self::PortGroup(_, spec) => serde_json::to_string(spec),
             Self::Netns(_, spec) => serde_json::to_string(spec),
             Self::External(_, spec) => serde_json::to_string(spec),
+            Self::Uplink(_, spec) => serde_json::to_string(spec),
             Self::Host(_, spec) => serde_json::to_string(spec),
         }
     }
@@ -174,6 +186,7 @@ impl Change {
             Kind::PortGroup => Self::PortGroup(name, read(json)?),
             Kind::Netns => Self::Netns(name, read(json)?),
             Kind::External => Self::External(name, read(json)?),
+            Kind::Uplink => Self::Uplink(name, read(json)?),
             Kind::Host => Self::Host(name, read(json)?),
         })
     }

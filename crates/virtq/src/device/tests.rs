@@ -452,9 +452,9 @@ fn a_scattered_frame_is_written_to_a_descriptor_completely() {
         ring.publish();
         let mut tx = TxQueue::new(ram.memory(), &layout.config(ALL, Start::At(0))).unwrap();
         assert_eq!(tx.peek(), Ok(1));
-        for (with_header, expected) in [(Some(&header), &content), (None, &bytes)] {
+        for (prefix, expected) in [(&header.to_bytes()[..], &content), (&[], &bytes)] {
             let file = memfd_create("tap", MemfdFlags::CLOEXEC).unwrap();
-            assert_eq!(tx.frame(0).write_to(file.as_fd(), with_header).unwrap(), expected.len());
+            assert_eq!(tx.frame(0).write_to(file.as_fd(), prefix).unwrap(), expected.len());
             let mut found = vec![0; expected.len() + 1];
             assert_eq!(rustix::io::pread(&file, &mut found, 0).unwrap(), expected.len());
             assert_eq!(&found[..expected.len()], &expected[..]);

@@ -264,12 +264,10 @@ impl<'q> TxFrame<'q> {
         head + self.rest().read(&mut out[head..])
     }
 
-    /// Writes the frame to a file descriptor by one `writev`, behind `header` if there is one.
-    /// Returns the number of bytes that the kernel took.
-    pub fn write_to(&self, fd: BorrowedFd<'_>, header: Option<&NetHeader>) -> io::Result<usize> {
-        let header = header.map(|header| header.to_bytes());
-        let header = header.as_ref().map_or(&[][..], |bytes| &bytes[..]);
-        self.rest().write_to(fd, [header, self.first_bytes()], usize::MAX)
+    /// Writes the frame to a file descriptor by one `writev`, behind `prefix`. Returns the number
+    /// of bytes that the kernel took.
+    pub fn write_to(&self, fd: BorrowedFd<'_>, prefix: &[u8]) -> io::Result<usize> {
+        self.rest().write_to(fd, [prefix, self.first_bytes()], usize::MAX)
     }
 
     /// The bytes behind the first ones.

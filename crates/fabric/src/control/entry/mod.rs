@@ -30,8 +30,8 @@ pub(super) use status::Status;
 /// A device that serves a port without a session.
 #[derive(Debug)]
 enum Plugged {
-    /// A TAP device, and whether the kernel accepts unsegmented UDP frames for it.
-    Tap { uso: bool, device: Arc<ForeignFd> },
+    /// A TAP device or a packet socket, as `tautd` attached it.
+    Device(Attachment, Arc<ForeignFd>),
     /// The stream of an emulated card.
     Stream,
 }
@@ -107,10 +107,10 @@ impl Entry {
         self.device.id()
     }
 
-    /// The TAP device or the listening socket, as `tautd` attached it.
+    /// The device or the listening socket, as `tautd` attached it.
     pub(super) fn device_or_listener(&self) -> Option<(Attachment, BorrowedFd<'_>)> {
         match (&self.plugged, &self.listener) {
-            (Some(Plugged::Tap { uso, device }), _) => Some((Attachment::Tap { uso: *uso }, device.as_fd())),
+            (Some(Plugged::Device(via, device)), _) => Some((via.clone(), device.as_fd())),
             (_, Some(listener)) => Some((Attachment::Listening, listener.as_fd())),
             (Some(Plugged::Stream) | None, None) => None,
         }
@@ -155,7 +155,15 @@ impl Entry {
                 tap.admit();
                 let tap = Arc::new(tap);
                 device.port.attach_tap(Arc::clone(&tap), offloads, &device.mailboxes)?;
-                self.plugged = Some(Plugged::Tap { uso, device: tap });
+                self.plugged = Some(Plugged::Device(Attachment::Tap { uso }, tap));
+                Ok(())
+            }
+            (Attachment::Packet(setup), Kind::Port(PortConfig { kind: PortKind::Uplink, .. }, device)) => {
+                let mut socket = one()?;
+                socket.admit();
+                let socket = Arc::new(socket);
+                device.port.attach_packet(Arc::clone(&socket), setup, &device.mailboxes)?;
+                self.plugged = Some(Plugged::Device(Attachment::Packet(setup), socket));
                 Ok(())
             }
             (Attachment::Session(record), _) => {
@@ -163,6 +171,7 @@ impl Entry {
                 self.serve_resumed(session, events)
             }
             (Attachment::Tap { .. }, _) => Err(self.unfit("a TAP device")),
+            (Attachment::Packet(_), _) => Err(self.unfit("a packet socket")),
             (Attachment::Connected | Attachment::Listening, _) => Err(self.unfit("a socket")),
         }
     }

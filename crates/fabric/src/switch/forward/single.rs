@@ -64,7 +64,16 @@ impl Forwarder<'_> {
                 self.mirror(frame, Some(member));
             }
             Route::All => {
-                for member in segment.in_vlan(frame.vlan).filter(|&member| member != sender) {
+                let uplink = segment.uplink();
+                for member in segment.in_vlan(frame.vlan).chain(uplink).filter(|&member| member != sender) {
+                    self.deliver_or_drop(member, frame);
+                }
+            }
+            Route::Outside(uplink) => {
+                if let Verdict::Wait(until) = self.deliver_or_wait(uplink, frame, pieces_done) {
+                    return Verdict::Wait(until);
+                }
+                for member in segment.flood_targets(frame.vlan).filter(|&member| member != sender) {
                     self.deliver_or_drop(member, frame);
                 }
             }

@@ -17,7 +17,7 @@ use nix::net::if_::if_nametoindex;
 use super::Netlink;
 
 /// The interfaces of one network namespace: that of the thread which opened this.
-pub struct Links(Netlink);
+pub struct Links(pub(super) Netlink);
 
 impl Links {
     /// The kernel's number of the loopback interface in every network namespace.
@@ -40,6 +40,12 @@ impl Links {
     /// Sets an interface up.
     pub fn set_up(&mut self, index: u32) -> io::Result<()> {
         let message = link(index)?.up();
+        self.change_link(Rtm::Newlink, message)
+    }
+
+    /// Sets an interface down.
+    pub fn set_down(&mut self, index: u32) -> io::Result<()> {
+        let message = link(index)?.down();
         self.change_link(Rtm::Newlink, message)
     }
 
@@ -103,7 +109,7 @@ impl Links {
 }
 
 /// A message about one interface, without any change to it yet.
-fn link(index: u32) -> io::Result<IfinfomsgBuilder> {
+pub(super) fn link(index: u32) -> io::Result<IfinfomsgBuilder> {
     let index = index.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
     Ok(IfinfomsgBuilder::default().ifi_family(RtAddrFamily::Unspecified).ifi_index(index))
 }

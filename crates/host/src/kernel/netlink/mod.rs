@@ -1,10 +1,12 @@
-//! Requests to the kernel over netlink: network interfaces ([`Links`]) and their cards
-//! ([`Ethtool`]).
+//! Requests to the kernel over netlink: network interfaces ([`Links`], [`Interface`]), what they
+//! pass on to the host ([`ingress`]), and their cards ([`Ethtool`]).
 //!
 //! The library `neli` builds and reads the messages. A [`Netlink`] has one request under way at a
 //! time and waits for its answer, so that it needs neither a thread nor an async runtime.
 
 mod ethtool;
+pub mod ingress;
+mod interface;
 mod links;
 
 use std::fmt::Debug;
@@ -19,6 +21,7 @@ use neli::utils::Groups;
 use neli::{FromBytesWithInput, Size, ToBytes};
 
 pub use ethtool::Ethtool;
+pub use interface::Interface;
 pub use links::Links;
 
 /// A socket of one netlink family, in the network namespace of the thread that opened it.
@@ -43,15 +46,7 @@ impl Netlink {
         T: NlType + Debug,
         P: Size + ToBytes + FromBytesWithInput<Input = usize> + Clone + Debug,
     {
-        self.sequence = self.sequence.wrapping_add(1);
-        let request = NlmsghdrBuilder::default()
-            .nl_type(kind)
-            .nl_flags(NlmF::REQUEST | flags)
-            .nl_seq(self.sequence)
-            .nl_payload(NlPayload::Payload(payload))
-            .build()
-            .map_err(io::Error::other)?;
-        self.socket.send(&request).map_err(error_of)?;
+        self.send(kind, flags, payload)?;
         loop {
             let (answers, _) = self.socket.recv::<T, P>().map_err(error_of)?;
             for answer in answers {
@@ -67,6 +62,47 @@ impl Netlink {
                 };
             }
         }
+    }
+
+    /// Asks for a list, and waits until it is complete.
+    fn list<T, P>(&mut self, kind: T, payload: P) -> io::Result<Vec<P>>
+    where
+        T: NlType + Debug,
+        P: Size + ToBytes + FromBytesWithInput<Input = usize> + Clone + Debug,
+    {
+        self.send(kind, NlmF::DUMP, payload)?;
+        let mut list = Vec::new();
+        loop {
+            let (answers, _) = self.socket.recv::<T, P>().map_err(error_of)?;
+            for answer in answers {
+                let answer: Nlmsghdr<T, P> = answer.map_err(error_of)?;
+                if *answer.nl_seq() != self.sequence {
+                    continue;
+                }
+                match answer.nl_payload() {
+                    NlPayload::Err(error) => return Err(io::Error::from_raw_os_error(-*error.error())),
+                    NlPayload::Payload(payload) => list.push(payload.clone()),
+                    // The message that ends the list.
+                    _ => return Ok(list),
+                }
+            }
+        }
+    }
+
+    fn send<T, P>(&mut self, kind: T, flags: NlmF, payload: P) -> io::Result<()>
+    where
+        T: NlType + Debug,
+        P: Size + ToBytes + Debug,
+    {
+        self.sequence = self.sequence.wrapping_add(1);
+        let request = NlmsghdrBuilder::default()
+            .nl_type(kind)
+            .nl_flags(NlmF::REQUEST | flags)
+            .nl_seq(self.sequence)
+            .nl_payload(NlPayload::Payload(payload))
+            .build()
+            .map_err(io::Error::other)?;
+        self.socket.send(&request).map_err(error_of)
     }
 }
 

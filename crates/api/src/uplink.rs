@@ -1,0 +1,88 @@
+//! Uplinks: physical network cards that connect a vSwitch with the outside (ESX: `vmnicN`).
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::link::Link;
+use crate::{MacAddr, Name};
+
+/// An uplink of a vSwitch. Its name is that of a network interface of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UplinkSpec {
+    /// vSwitch that the uplink belongs to.
+    pub vswitch: Name,
+}
+
+/// State of an uplink.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UplinkStatus {
+    /// Number of the port in the fabric.
+    pub port: Option<u32>,
+    /// True if the fabric sends and receives through the interface.
+    pub attached: bool,
+    /// State of the interface's link.
+    pub link: Link,
+    /// Reason that the uplink is not attached, or that its link is not up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Ethernet address of the interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<MacAddr>,
+    /// Bytes of the longest packet that the interface sends, without the Ethernet header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// Abilities that this kernel lacks, each with its consequence for the uplink.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+    /// Number of frames from outside that were lost since the attachment because the fabric did not
+    /// read them in time.
+    #[serde(default)]
+    pub lost: u64,
+}
+
+/// A use that the host has for a network interface, and that an uplink would end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InterfaceUse {
+    /// The interface is a part of a bridge or bond.
+    Member {
+        /// Name of the bridge or bond.
+        of: String,
+        /// Its kind, such as `bridge`.
+        kind: String,
+    },
+    /// The interface has this IP address. The IPv6 address that each interface gives itself is no
+    /// use.
+    Address(IpAddr),
+    /// A route leads through the interface.
+    Route,
+    /// Another interface is stacked on this one: a VLAN, macvlan or the like.
+    Below(String),
+}
+
+impl InterfaceUse {
+    /// Returns what the interface does, as the end of a sentence about it.
+    pub fn what(&self) -> String {
+        match self {
+            Self::Member { of, kind } => format!("is a part of the {kind} `{of}`"),
+            Self::Address(ip) => format!("has the address {ip} of this host"),
+            Self::Route => "has a route of this host".to_owned(),
+            Self::Below(other) => format!("carries the interface `{other}`"),
+        }
+    }
+
+    /// Returns how to end the use of the interface `name`.
+    pub fn way_out(&self, name: &str) -> String {
+        match self {
+            Self::Member { .. } => format!("take it out first: ip link set {name} nomaster"),
+            Self::Address(_) => format!(
+                "move the address to another interface, or do without it: ip addr flush dev {name}; do not do \
+                 this over a connection that uses it"
+            ),
+            Self::Route => format!("remove the route first: ip route flush dev {name}"),
+            Self::Below(other) => format!("remove the interface above it first: ip link del {other}"),
+        }
+    }
+}

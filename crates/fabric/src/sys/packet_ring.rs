@@ -1,0 +1,360 @@
+//! The ring of a packet socket, in which the kernel puts received frames (packet(7), `TPACKET_V2`).
+//!
+//! Kernel and process share the ring's memory. The status in the header of each slot says to which
+//! of them the slot belongs. The kernel fills slots in their order, and so does this process read
+//! them. What the ring holds survives the process: the kernel keeps it as long as anybody has the
+//! socket.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use libc::tpacket2_hdr;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use taut_api::fabric::message::PacketRing;
+
+/// Alignment of slots (`TPACKET_ALIGNMENT`).
+const ALIGNMENT: u32 = 16;
+/// Most bytes of a ring.
+const LARGEST: u64 = 1 << 30;
+
+/// A mapped ring.
+#[derive(Debug)]
+pub struct Ring {
+    /// The first slot. All slots are aligned as their headers.
+    base: NonNull<tpacket2_hdr>,
+    shape: PacketRing,
+    /// The slot that is read next; `None` until one is found. The kernel does not tell at which
+    /// slot it is, and this process may have got the socket in the middle of its life.
+    at: Option<u32>,
+    /// The slot `at` was seen to belong to this process.
+    held: bool,
+}
+
+// SAFETY: the mapping belongs to this value alone and can be used from any thread.
+unsafe impl Send for Ring {}
+
+/// Place of a received frame in its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received {
+    /// Offset of the frame. The virtio-net header is before it.
+    pub at: usize,
+    /// Length of the frame in the slot.
+    pub len: usize,
+    /// The slot has the whole frame.
+    pub is_whole: bool,
+    /// The VLAN tag that the kernel took out of the frame: its type and content, as on the wire.
+    pub tag: Option<[u8; 4]>,
+}
+
+impl Ring {
+    /// Maps the ring of a socket that was set up with this shape.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] if there can be no such ring; else the kernel's error.
+    pub fn map(socket: impl AsFd, shape: PacketRing) -> io::Result<Self> {
+        let len = length(shape).ok_or(io::ErrorKind::InvalidInput)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the kernel chooses an address that is not in use.
+        let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, socket, 0)? };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { base, shape, at: None, held: false })
+    }
+
+    /// Returns where the oldest frame is; `None` if the ring is empty. It is the same one until
+    /// [`Self::release`] is called.
+    pub fn first(&mut self) -> Option<Received> {
+        if self.at.is_none() {
+            self.at = self.find();
+        }
+        let at = self.at?;
+        self.held = self.is_ours(at);
+        if !self.held {
+            return None;
+        }
+        let header = self.header(at);
+        let slot = self.shape.slot as usize;
+        let frame = usize::from(header.tp_mac).min(slot);
+        Some(Received {
+            at: frame,
+            len: (header.tp_snaplen as usize).min(slot - frame),
+            is_whole: header.tp_snaplen == header.tp_len && header.tp_snaplen as usize <= slot - frame,
+            tag: tag(&header),
+        })
+    }
+
+    /// Returns the slot of the frame that [`Self::first`] found; nothing if it found none.
+    pub fn slot(&mut self) -> &mut [u8] {
+        match self.at {
+            // SAFETY: `address` is the beginning of a slot of this many bytes in the mapping. The
+            // slot belongs to this process, so the kernel does not touch it until `release`, which
+            // needs `&mut self` and so ends this borrow.
+            Some(at) if self.held => unsafe {
+                std::slice::from_raw_parts_mut(self.address(at).cast(), self.shape.slot as usize)
+            },
+            _ => &mut [],
+        }
+    }
+
+    /// Gives the slot of the oldest frame back to the kernel.
+    pub fn release(&mut self) {
+        if let Some(at) = self.at
+            && std::mem::take(&mut self.held)
+        {
+            self.status(at).store(libc::TP_STATUS_KERNEL, Release);
+            self.at = Some((at + 1) % self.slots());
+        }
+    }
+
+    /// Finds the oldest frame: the slot that belongs to this process behind one that does not. In a
+    /// full ring it is the one with the earliest time.
+    fn find(&self) -> Option<u32> {
+        let slots = self.slots();
+        let mut ours = (0..slots).filter(|at| self.is_ours(*at));
+        let first = ours.next()?;
+        let begins = |at: &u32| !self.is_ours((at + slots - 1) % slots);
+        let begin = [first].into_iter().chain(ours).find(begins);
+        let time = |at: &u32| {
+            let header = self.header(*at);
+            (header.tp_sec, header.tp_nsec)
+        };
+        begin.or_else(|| (0..slots).filter(|at| self.is_ours(*at)).min_by_key(time))
+    }
+
+    fn slots(&self) -> u32 {
+        self.shape.slots_per_block * self.shape.blocks
+    }
+
+    fn is_ours(&self, at: u32) -> bool {
+        self.status(at).load(Acquire) & libc::TP_STATUS_USER != 0
+    }
+
+    /// Returns the address of slot `at`, which is less than [`Self::slots`].
+    fn address(&self, at: u32) -> *mut tpacket2_hdr {
+        let block = (at / self.shape.slots_per_block) as usize * self.shape.block as usize;
+        let offset = block + (at % self.shape.slots_per_block) as usize * self.shape.slot as usize;
+        // SAFETY: `length` has checked that all slots are within the mapping.
+        unsafe { self.base.as_ptr().byte_add(offset) }
+    }
+
+    fn status(&self, at: u32) -> &AtomicU32 {
+        let word = self.address(at).wrapping_byte_add(offset_of!(tpacket2_hdr, tp_status));
+        // SAFETY: the word is within the slot and aligned, because slots are. Kernel and process
+        // access it only atomically while the slot may change hands.
+        unsafe { AtomicU32::from_ptr(word.cast()) }
+    }
+
+    /// Reads the header of a slot that belongs to this process.
+    fn header(&self, at: u32) -> tpacket2_hdr {
+        // SAFETY: a slot is large enough for the header, and aligned. Any bytes are a header. The
+        // kernel does not write to it while the slot belongs to this process.
+        unsafe { self.address(at).read() }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if let Some(len) = length(self.shape) {
+            // SAFETY: this is the whole mapping, and nothing refers to it any more. An error would
+            // mean that it does not exist.
+            let _ = unsafe { munmap(self.base.as_ptr().cast(), len) };
+        }
+    }
+}
+
+/// Returns the tag that the kernel took out of a frame, if it did.
+fn tag(header: &tpacket2_hdr) -> Option<[u8; 4]> {
+    const TAG_8021Q: u16 = 0x8100;
+    let has = |status| header.tp_status & status != 0;
+    has(libc::TP_STATUS_VLAN_VALID).then(|| {
+        let kind = if has(libc::TP_STATUS_VLAN_TPID_VALID) { header.tp_vlan_tpid } else { TAG_8021Q };
+        let ([a, b], [c, d]) = (kind.to_be_bytes(), header.tp_vlan_tci.to_be_bytes());
+        [a, b, c, d]
+    })
+}
+
+/// Returns the bytes of a ring; `None` if there can be no ring of this shape.
+fn length(shape: PacketRing) -> Option<usize> {
+    let PacketRing { slot, slots_per_block, block, blocks } = shape;
+    let used = u64::from(slot) * u64::from(slots_per_block);
+    let len = u64::from(block) * u64::from(blocks);
+    let fits = slot as usize >= size_of::<tpacket2_hdr>()
+        && slot.is_multiple_of(ALIGNMENT)
+        && block.is_multiple_of(ALIGNMENT)
+        && slots_per_block > 0
+        && blocks > 0
+        && used <= u64::from(block)
+        && len <= LARGEST;
+    fits.then_some(len as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
+
+    const SHAPE: PacketRing = PacketRing { slot: 256, slots_per_block: 3, block: 1024, blocks: 2 };
+
+    /// A file in the place of the socket, with a second mapping in the place of the kernel.
+    struct Kernel {
+        file: OwnedFd,
+        ring: Ring,
+        next: u32,
+        /// Number of frames so far, in the place of a clock.
+        count: u32,
+    }
+
+    impl Kernel {
+        fn new() -> Self {
+            let file = memfd_create("ring", MemfdFlags::CLOEXEC).unwrap();
+            ftruncate(&file, 2048).unwrap();
+            let ring = Ring::map(&file, SHAPE).unwrap();
+            Self { file, ring, next: 0, count: 0 }
+        }
+
+        /// Puts a frame into the next slot. Returns `false` if that is not the kernel's.
+        fn put(&mut self, frame: &[u8], tag: Option<(u16, u16)>) -> bool {
+            let at = self.next;
+            if self.ring.is_ours(at) {
+                return false;
+            }
+            let header = tpacket2_hdr {
+                tp_status: libc::TP_STATUS_KERNEL,
+                tp_len: frame.len() as u32,
+                tp_snaplen: frame.len() as u32,
+                tp_mac: 64,
+                tp_net: 78,
+                tp_sec: 1,
+                tp_nsec: self.count,
+                tp_vlan_tci: tag.map_or(0, |(_, content)| content),
+                tp_vlan_tpid: tag.map_or(0, |(kind, _)| kind),
+                tp_padding: [0; 4],
+            };
+            let slot = self.ring.address(at);
+            // SAFETY: the slot is mapped, has 256 bytes, and belongs to the kernel, which is this.
+            unsafe {
+                slot.write(header);
+                std::ptr::copy(frame.as_ptr(), slot.cast::<u8>().add(64), frame.len());
+            }
+            let tagged = match tag {
+                None => 0,
+                Some((0, _)) => libc::TP_STATUS_VLAN_VALID,
+                Some(_) => libc::TP_STATUS_VLAN_VALID | libc::TP_STATUS_VLAN_TPID_VALID,
+            };
+            self.ring.status(at).store(libc::TP_STATUS_USER | tagged, Release);
+            self.next = (at + 1) % 6;
+            self.count += 1;
+            true
+        }
+
+        fn reader(&self) -> Ring {
+            Ring::map(&self.file, SHAPE).unwrap()
+        }
+    }
+
+    fn read(ring: &mut Ring) -> Option<(Vec<u8>, Option<[u8; 4]>)> {
+        let Received { at, len, is_whole, tag } = ring.first()?;
+        assert!(is_whole);
+        let frame = ring.slot()[at..at + len].to_vec();
+        ring.release();
+        Some((frame, tag))
+    }
+
+    #[test]
+    fn frames_are_read_in_their_order_round_and_round() {
+        let mut kernel = Kernel::new();
+        let mut ring = kernel.reader();
+        assert_eq!(read(&mut ring), None);
+        for round in 0..20_u8 {
+            let kind = if round % 2 == 0 { 0 } else { 0x88a8 };
+            assert!(kernel.put(&[round; 60], None) && kernel.put(&[round; 61], Some((kind, 0x1007))));
+            assert_eq!(ring.first(), ring.first(), "it stays until it is released");
+            assert_eq!(read(&mut ring), Some((vec![round; 60], None)));
+            let tag = if kind == 0 { [0x81, 0, 0x10, 7] } else { [0x88, 0xa8, 0x10, 7] };
+            assert_eq!(read(&mut ring), Some((vec![round; 61], Some(tag))));
+            assert_eq!(read(&mut ring), None);
+        }
+    }
+
+    #[test]
+    fn a_successor_goes_on_where_the_reader_was() {
+        for (read_before, written) in [(0, 0), (2, 3), (5, 9), (4, 10), (7, 7)] {
+            let mut kernel = Kernel::new();
+            let mut ring = kernel.reader();
+            for at in 0..written {
+                if at >= 6 {
+                    // The ring has six slots.
+                    assert_eq!(read(&mut ring), Some((vec![at - 6; 60], None)));
+                }
+                assert!(kernel.put(&[at; 60], None));
+            }
+            for at in written.saturating_sub(6)..read_before {
+                assert_eq!(read(&mut ring), Some((vec![at; 60], None)));
+            }
+            drop(ring);
+            let mut next = kernel.reader();
+            let rest = read_before.max(written.saturating_sub(6))..written;
+            for at in rest {
+                assert_eq!(read(&mut next), Some((vec![at; 60], None)), "{read_before} of {written}");
+            }
+            assert_eq!(read(&mut next), None);
+            assert!(kernel.put(&[99; 60], None));
+            assert_eq!(read(&mut next), Some((vec![99; 60], None)), "also if it found none at first");
+        }
+    }
+
+    #[test]
+    fn a_full_ring_loses_nothing_that_it_has() {
+        let mut kernel = Kernel::new();
+        let mut ring = kernel.reader();
+        for at in 0..4 {
+            assert!(kernel.put(&[at; 60], None));
+            read(&mut ring).unwrap();
+        }
+        for at in 0..6 {
+            assert!(kernel.put(&[at; 60], None));
+        }
+        assert!(!kernel.put(&[0; 60], None), "no slot is the kernel's");
+        let mut next = kernel.reader();
+        for at in 0..6 {
+            assert_eq!(read(&mut next), Some((vec![at; 60], None)));
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_longer_than_its_slot_is_not_whole() {
+        let mut kernel = Kernel::new();
+        let mut ring = kernel.reader();
+        kernel.put(&[1; 60], None);
+        let slot = kernel.ring.address(0);
+        // SAFETY: the slot is mapped and aligned, and nobody reads it now.
+        unsafe { (*slot).tp_len = 90_000 };
+        assert!(!ring.first().unwrap().is_whole);
+        // SAFETY: as above.
+        unsafe { (*slot).tp_snaplen = 90_000 };
+        let received = ring.first().unwrap();
+        assert_eq!((received.len, received.is_whole), (256 - 64, false));
+    }
+
+    #[test]
+    fn impossible_shapes_are_refused() {
+        let file = memfd_create("ring", MemfdFlags::CLOEXEC).unwrap();
+        for shape in [
+            PacketRing { slot: 16, ..SHAPE },
+            PacketRing { slot: 250, ..SHAPE },
+            PacketRing { slots_per_block: 0, ..SHAPE },
+            PacketRing { slots_per_block: 5, ..SHAPE },
+            PacketRing { blocks: 0, ..SHAPE },
+            PacketRing { blocks: u32::MAX, ..SHAPE },
+        ] {
+            assert!(Ring::map(&file, shape).is_err(), "{shape:?}");
+        }
+    }
+}

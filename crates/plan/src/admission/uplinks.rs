@@ -1,0 +1,135 @@
+//! An uplink against the other documents, and its interface against the uses that the host has for
+//! it (VN-3).
+
+use taut_api::uplink::{InterfaceUse, UplinkSpec};
+use taut_api::{ApiError, Name};
+
+use super::documents::MAX_IFNAME;
+use super::refusal::{conflict, invalid};
+use crate::facts::Desired;
+
+/// Interface that is to be an uplink, as the host has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Candidate {
+    /// True for an Ethernet interface.
+    pub is_ethernet: bool,
+    /// Uses that the host has for it.
+    pub uses: Vec<InterfaceUse>,
+}
+
+/// Admits an uplink. `found` is what the host has under its name.
+///
+/// # Errors
+/// When the vSwitch does not exist or has an uplink already, or [`check_interface`] fails.
+pub fn admit_uplink(
+    desired: &Desired,
+    name: &Name,
+    spec: &UplinkSpec,
+    found: Option<&Candidate>,
+) -> Result<(), ApiError> {
+    if !desired.vswitches.contains_key(&spec.vswitch) {
+        return Err(invalid(
+            format!("uplink `{name}` names the vSwitch `{}`, which does not exist", spec.vswitch),
+            format!("create it: taut vswitch create {}", spec.vswitch),
+        ));
+    }
+    let taken = |(other, uplink): &(&Name, &UplinkSpec)| *other != name && uplink.vswitch == spec.vswitch;
+    if let Some((other, _)) = desired.uplinks.iter().find(taken) {
+        return Err(conflict(
+            format!("vSwitch `{}` has the uplink `{other}` already; teams do not exist yet", spec.vswitch),
+            format!(
+                "use a bond of the host as the uplink, or remove the other one: taut uplink remove {other}"
+            ),
+        ));
+    }
+    check_interface(name, found)
+}
+
+/// Checks that an interface exists, and that the host does not use it.
+pub fn check_interface(name: &Name, found: Option<&Candidate>) -> Result<(), ApiError> {
+    if name.as_str().len() > MAX_IFNAME {
+        return Err(invalid(
+            format!("`{name}` cannot be an uplink: the name of an interface has at most {MAX_IFNAME} bytes"),
+            "`ip -brief link` lists the host's interfaces",
+        ));
+    }
+    let Some(found) = found else {
+        return Err(invalid(
+            format!("this host has no network interface `{name}`"),
+            "`ip -brief link` lists the host's interfaces",
+        ));
+    };
+    if !found.is_ethernet {
+        return Err(invalid(
+            format!("`{name}` cannot be an uplink: it is no Ethernet interface"),
+            "`ip -brief link` lists the host's interfaces; use one with an Ethernet address",
+        ));
+    }
+    match found.uses.first() {
+        Some(first) => {
+            let what: Vec<_> = found.uses.iter().map(InterfaceUse::what).collect();
+            Err(conflict(
+                format!("`{name}` is in use by this host: it {}", what.join(", ")),
+                first.way_out(name.as_str()),
+            ))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        text.parse().unwrap()
+    }
+
+    fn free() -> Candidate {
+        Candidate { is_ethernet: true, uses: Vec::new() }
+    }
+
+    #[test]
+    fn each_refusal_of_an_interface_says_why_and_what_to_do() {
+        let refusal = |interface: &str, found: Option<Candidate>| {
+            let error = check_interface(&name(interface), found.as_ref()).unwrap_err();
+            format!("{} ({})", error.message, error.hint)
+        };
+        let used = |uses: &[InterfaceUse]| Some(Candidate { uses: uses.to_vec(), ..free() });
+        let bridge = InterfaceUse::Member { of: "br0".to_owned(), kind: "bridge".to_owned() };
+        let address = InterfaceUse::Address("10.0.0.5".parse().unwrap());
+        assert_eq!(
+            refusal("eth1", used(&[bridge])),
+            "`eth1` is in use by this host: it is a part of the bridge `br0` (take it out first: ip link set \
+             eth1 nomaster)"
+        );
+        assert!(refusal("eth1", used(&[address, InterfaceUse::Route])).starts_with(
+            "`eth1` is in use by this host: it has the address 10.0.0.5 of this host, has a route of this \
+                 host (move the address"
+        ));
+        let above = InterfaceUse::Below("eth1.10".to_owned());
+        assert!(refusal("eth1", used(&[above])).ends_with("ip link del eth1.10)"));
+        assert!(refusal("eth9", None).starts_with("this host has no network interface `eth9`"));
+        assert!(refusal("lo", Some(Candidate::default())).contains("no Ethernet interface"));
+        assert!(refusal("an-interface-name-too-long", Some(free())).contains("at most 15 bytes"));
+        assert_eq!(check_interface(&name("eth1"), Some(&free())), Ok(()));
+    }
+
+    #[test]
+    fn a_vswitch_exists_and_has_one_uplink() {
+        let mut desired = Desired::default();
+        let spec = UplinkSpec { vswitch: name("prod") };
+        let admitted = |desired: &Desired, interface: &str| {
+            admit_uplink(desired, &name(interface), &spec, Some(&free())).map_err(|error| error.message)
+        };
+        assert_eq!(
+            admitted(&desired, "eth1").unwrap_err(),
+            "uplink `eth1` names the vSwitch `prod`, which does not exist"
+        );
+        desired.vswitches.insert(name("prod"), taut_api::network::VSwitchSpec::default());
+        assert_eq!(admitted(&desired, "eth1"), Ok(()));
+        desired.uplinks.insert(name("eth1"), spec.clone());
+        assert_eq!(admitted(&desired, "eth1"), Ok(()), "it may be written again");
+        assert!(admitted(&desired, "eth2").unwrap_err().contains("has the uplink `eth1` already"));
+    }
+}

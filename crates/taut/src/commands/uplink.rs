@@ -1,0 +1,172 @@
+//! `taut uplink`.
+
+use std::time::{Duration, Instant};
+
+use clap::Subcommand;
+use taut_api::error::ErrorKind;
+use taut_api::route::Uplink;
+use taut_api::uplink::UplinkSpec;
+use taut_api::{ApiError, Name, path};
+
+use crate::client::Client;
+use crate::commands::until;
+use crate::output::{self, Outcome, Output};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Connect a virtual switch with the outside through a network interface of this host. The
+    /// interface then serves the switch alone: an interface with addresses or routes, or in a
+    /// bridge or bond, is refused
+    Add {
+        /// Virtual switch
+        vswitch: Name,
+        /// Network interface, as `ip link` lists it
+        #[arg(value_name = "INTERFACE")]
+        name: Name,
+    },
+    /// List uplinks
+    List,
+    /// Show one uplink
+    Show {
+        /// Network interface of the uplink
+        #[arg(value_name = "INTERFACE")]
+        name: Name,
+    },
+    /// Give the interface back to the host as it was. The virtual switch is a private network then
+    Remove {
+        /// Network interface of the uplink
+        #[arg(value_name = "INTERFACE")]
+        name: Name,
+    },
+}
+
+/// Time after which a reported reason counts as the final answer.
+const FINAL: Duration = Duration::from_secs(3);
+
+pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
+    match command {
+        Command::Add { vswitch, name } => {
+            client.create::<Uplink>(&path::UPLINK.of(&name), &UplinkSpec { vswitch })?;
+            out.changed(&attached(client, &name)?, in_force);
+        }
+        Command::List => {
+            let all: Vec<Uplink> = client.get(path::UPLINKS)?;
+            output::print(out.format, &all, |all| table(all));
+        }
+        Command::Show { name } => output::print(out.format, &client.get(&path::UPLINK.of(&name))?, show),
+        Command::Remove { name } => {
+            client.delete(&path::UPLINK.of(&name))?;
+            out.deleted("uplink", &name, "removed; the interface is the host's again");
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the uplink is attached, and returns it.
+fn attached(client: &Client, name: &Name) -> Result<Uplink, ApiError> {
+    let asked = Instant::now();
+    until(&format!("{name} is attached"), || {
+        let uplink: Uplink = client.get(&path::UPLINK.of(name))?;
+        match &uplink.status.reason {
+            _ if uplink.status.attached => Ok(Some(uplink)),
+            Some(reason) if asked.elapsed() > FINAL => Err(ApiError::new(
+                ErrorKind::Unavailable,
+                format!("cannot attach {name}: {reason}"),
+                format!("remove the cause, and taut tries again; or give up: taut uplink remove {name}"),
+            )),
+            _ => Ok(None),
+        }
+    })
+}
+
+/// Renders the uplink in one line.
+fn in_force(uplink: &Uplink) -> String {
+    let Uplink { name, spec, status, .. } = uplink;
+    let link = match &status.reason {
+        None => "link up".to_owned(),
+        Some(reason) => format!("link down: {reason}"),
+    };
+    format!("uplink {name}: of vSwitch {}, {link}", spec.vswitch)
+}
+
+fn table(uplinks: &[Uplink]) -> String {
+    let row = |uplink: &Uplink| {
+        let Uplink { name, spec, status, .. } = uplink;
+        let attached = if status.attached { "yes" } else { "no" };
+        [
+            name.to_string(),
+            spec.vswitch.to_string(),
+            attached.to_owned(),
+            output::word(&status.link),
+            status.mac.map(|mac| mac.to_string()).unwrap_or_default(),
+            status.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<_> = uplinks.iter().map(row).collect();
+    let mut text = output::table(["UPLINK", "VSWITCH", "ATTACHED", "LINK", "MAC", "MTU"], &rows);
+    for uplink in uplinks {
+        if let Some(reason) = &uplink.status.reason {
+            text += &format!("{}: {reason}\n", uplink.name);
+        }
+    }
+    text
+}
+
+fn show(uplink: &Uplink) -> String {
+    let Uplink { name, revision, spec, status } = uplink;
+    output::fields(&[
+        ("uplink", name.to_string()),
+        ("vswitch", spec.vswitch.to_string()),
+        ("attached", if status.attached { "yes" } else { "no" }.to_owned()),
+        ("link", output::word(&status.link)),
+        ("reason", status.reason.clone().unwrap_or_default()),
+        ("mac", status.mac.map(|mac| mac.to_string()).unwrap_or_default()),
+        ("mtu", status.mtu.map(|mtu| mtu.to_string()).unwrap_or_default()),
+        ("port", status.port.map(|port| port.to_string()).unwrap_or_default()),
+        ("lost", format!("{} frames that the fabric did not read in time", status.lost)),
+        ("kernel lacks", status.missing.join("; ")),
+        ("revision", revision.to_string()),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uplink(status: &serde_json::Value) -> Uplink {
+        let document = serde_json::json!({
+            "name": "eth1", "revision": 4, "spec": { "vswitch": "prod" }, "status": status
+        });
+        serde_json::from_value(document).unwrap()
+    }
+
+    #[test]
+    fn an_uplink_is_shown_with_what_keeps_it_from_working() {
+        let up = uplink(&serde_json::json!({
+            "port": 3, "attached": true, "link": "up", "mac": "02:00:00:00:00:09", "mtu": 1500, "lost": 2,
+            "missing": ["segmentation of UDP"]
+        }));
+        assert_eq!(in_force(&up), "uplink eth1: of vSwitch prod, link up");
+        insta::assert_snapshot!(show(&up), @r"
+        uplink        eth1
+        vswitch       prod
+        attached      yes
+        link          up
+        mac           02:00:00:00:00:09
+        mtu           1500
+        port          3
+        lost          2 frames that the fabric did not read in time
+        kernel lacks  segmentation of UDP
+        revision      4
+        ");
+        let down = uplink(&serde_json::json!({
+            "port": 3, "attached": false, "link": "down", "reason": "its interface is gone"
+        }));
+        insta::assert_snapshot!(table(&[up, down]), @r"
+        UPLINK  VSWITCH  ATTACHED  LINK  MAC                 MTU
+        eth1    prod     yes       up    02:00:00:00:00:09  1500
+        eth1    prod     no        down
+        eth1: its interface is gone
+        ");
+    }
+}

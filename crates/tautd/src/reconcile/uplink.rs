@@ -1,0 +1,93 @@
+//! Uplinks: admission, and interfaces that are attached to ports and given back.
+
+use std::time::Duration;
+
+use taut_api::event::Level;
+use taut_api::fabric::PortId;
+use taut_api::fabric::message::Attachment;
+use taut_api::uplink::UplinkSpec;
+use taut_api::{ApiError, Name};
+use taut_plan::admission::uplinks::admit_uplink;
+use taut_plan::facts::UplinkSeen;
+use taut_plan::{Desired, Owner};
+
+use super::Reconciler;
+use crate::uplink;
+
+/// Time between two looks at the interfaces.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Decides whether an interface may be an uplink, as the host is now. One that is an uplink already
+/// is not asked for again.
+pub(crate) fn admit_interface(desired: &Desired, name: &Name, spec: &UplinkSpec) -> Result<(), ApiError> {
+    admit_uplink(desired, name, spec, uplink::candidate(name)?.as_ref())
+}
+
+impl Reconciler {
+    /// Attaches an uplink's interface to its port. What is about to be changed is in the store
+    /// first.
+    pub(super) fn attach_uplink(&self, name: &Name, port: PortId) -> Result<bool, ApiError> {
+        if !self.store.state().desired.uplinks.contains_key(name) {
+            return Ok(false);
+        }
+        let before = self.board.lock().observed.uplinks.get(name).cloned();
+        let mut seen = uplink::prepare(name, before.as_ref())?;
+        self.note_uplink(name, &seen)?;
+        let socket = uplink::attach(name, &mut seen)?;
+        self.note_uplink(name, &seen)?;
+        self.fabric.attach(port, Attachment::Packet(socket.setup), socket.fd);
+        Ok(true)
+    }
+
+    /// Records an uplink in the store and on the board.
+    fn note_uplink(&self, name: &Name, seen: &UplinkSeen) -> Result<(), ApiError> {
+        self.store.remember(&Owner::Uplink(name.clone()).document(), seen)?;
+        self.board.lock().observed.uplinks.insert(name.clone(), seen.clone());
+        Ok(())
+    }
+
+    /// Gives an uplink's interface back as it was.
+    pub(super) fn detach_uplink(&mut self, name: &Name) {
+        let Some(seen) = self.board.lock().observed.uplinks.get(name).cloned() else { return };
+        let detached = uplink::detach(name, &seen);
+        self.forget(&Owner::Uplink(name.clone()), "uplink", detached);
+    }
+
+    /// Looks once a second at the interfaces of uplinks: their carriers, whether they are still
+    /// there and up, and how many frames were lost on the way to the fabric.
+    pub(super) fn look_at_uplinks(&mut self) {
+        const SUBJECT: &str = "uplink";
+        if !self.retries.is_due(SUBJECT) {
+            return;
+        }
+        self.retries.delay(SUBJECT, LOOK);
+        let names: Vec<Name> = self.board.lock().observed.uplinks.keys().cloned().collect();
+        for name in names {
+            let owner = Owner::Uplink(name.clone());
+            // An error is no evidence.
+            let Ok(found) = uplink::interface(&name) else { continue };
+            let port = self.store.state().desired.numbers.port(&owner);
+            let lost_frames = port.and_then(|port| self.fabric.device(port));
+            let lost_frames = lost_frames.and_then(|socket| uplink::lost_frames(&*socket).ok()).unwrap_or(0);
+            let mut board = self.board.lock();
+            let attached = port.is_some_and(|port| board.observed.attached(port));
+            let Some(seen) = board.observed.uplinks.get_mut(&name) else { continue };
+            let lost = match &found {
+                Some(found) if found.index != seen.index => Some("another interface has its name now"),
+                Some(found) if !found.is_up => Some("somebody has set it down"),
+                Some(_) => None,
+                None => Some("its interface is gone"),
+            };
+            seen.has_carrier = found.as_ref().is_some_and(|found| found.has_carrier);
+            seen.mtu = found.map_or(seen.mtu, |found| found.mtu);
+            seen.lost_frames += lost_frames;
+            let lost = lost.filter(|_| attached).map(str::to_owned);
+            let is_new = lost.is_some() && seen.lost != lost;
+            seen.lost.clone_from(&lost);
+            drop(board);
+            if let Some(lost) = lost.filter(|_| is_new) {
+                self.store.event(Level::Warning, &owner.document(), "uplink.lost", &lost);
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Network interfaces of the host as uplinks.
+
+mod socket;
+
+use std::io;
+
+use taut_api::error::ErrorKind;
+use taut_api::{ApiError, MacAddr, Name};
+use taut_host::kernel::netlink::{Interface, Links, ingress};
+use taut_plan::admission::uplinks::{Candidate, check_interface};
+use taut_plan::facts::UplinkSeen;
+
+pub(crate) use socket::{Socket, lost_frames};
+
+/// Returns what the host has under the name of an interface, for admission.
+pub(crate) fn candidate(name: &Name) -> Result<Option<Candidate>, ApiError> {
+    let found = Links::open().and_then(|mut links| match links.interface(name.as_str())? {
+        Some(found) => Ok(Some(Candidate { is_ethernet: found.mac.is_some(), uses: links.uses(&found)? })),
+        None => Ok(None),
+    });
+    found.map_err(|error| failed("asking what the host uses it for", name, &error))
+}
+
+/// Returns an interface as it is now; `None` if there is none.
+pub(crate) fn interface(name: &Name) -> io::Result<Option<Interface>> {
+    Links::open()?.interface(name.as_str())
+}
+
+/// Returns what will be changed on the host for an uplink, so that it can be noted before.
+/// `before` is the note of the last attachment.
+///
+/// # Errors
+/// The interface does not exist, or the host uses it.
+pub(crate) fn prepare(name: &Name, before: Option<&UplinkSeen>) -> Result<UplinkSeen, ApiError> {
+    check_interface(name, candidate(name)?.as_ref())?;
+    let found = interface(name).map_err(|error| failed("looking at it", name, &error))?;
+    let found = found.ok_or_else(|| failed("looking at it", name, &io::ErrorKind::NotFound.into()))?;
+    // Changes by an earlier attachment are no properties of the interface.
+    let same = before.filter(|before| before.index == found.index);
+    Ok(UplinkSeen {
+        index: found.index,
+        was_down: same.map_or(!found.is_up, |before| before.was_down),
+        made_filters: same.is_some_and(|before| before.made_filters),
+        mac: found.mac.map(MacAddr),
+        mtu: found.mtu,
+        has_carrier: found.has_carrier,
+        ..UplinkSeen::default()
+    })
+}
+
+/// Sets the interface up, keeps its frames from the host's own network stack, and opens a socket.
+/// Notes in `seen` what this kernel lacks, and what else was changed.
+pub(crate) fn attach(name: &Name, seen: &mut UplinkSeen) -> Result<Socket, ApiError> {
+    let mut open = || {
+        let mut links = Links::open()?;
+        seen.made_filters |= ingress::hide(&mut links, seen.index)?;
+        links.set_up(seen.index)?;
+        socket::open(seen.index)
+    };
+    let socket = open().map_err(|error| failed("setting it up", name, &error))?;
+    seen.missing.clone_from(&socket.missing);
+    // An interface that was down had no carrier.
+    seen.has_carrier = interface(name).ok().flatten().is_some_and(|found| found.has_carrier);
+    Ok(socket)
+}
+
+/// Gives the interface back as it was. An interface that is gone needs nothing.
+pub(crate) fn detach(name: &Name, seen: &UplinkSeen) -> io::Result<()> {
+    let mut links = Links::open()?;
+    let same = links.interface(name.as_str())?.filter(|found| found.index == seen.index);
+    if same.is_none() {
+        return Ok(());
+    }
+    ingress::show(&mut links, seen.index, seen.made_filters)?;
+    if seen.was_down { links.set_down(seen.index) } else { Ok(()) }
+}
+
+fn failed(step: &str, name: &Name, error: &io::Error) -> ApiError {
+    ApiError::new(
+        ErrorKind::Unavailable,
+        format!("{step} failed for the interface `{name}`"),
+        "see the cause; taut tries again each second",
+    )
+    .because(error)
+}

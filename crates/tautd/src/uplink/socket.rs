@@ -1,0 +1,155 @@
+//! A packet socket that is bound to an interface (packet(7)), with all options that the fabric
+//! cannot set itself.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use nix::libc;
+use rustix::net::sockopt::set_socket_send_buffer_size_force;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::system::uname;
+use taut_api::fabric::message::{PacketRing, PacketSocket};
+
+/// Version of the ring's format (`enum tpacket_versions`).
+const TPACKET_V2: libc::c_int = 1;
+/// Bytes of a slot: the longest frame that the kernel merges, and the headers before it.
+const SLOT: u32 = 68 << 10;
+/// Number of slots in a block. The kernel allocates blocks in powers of two of pages; this many
+/// slots fill one but for a page.
+const SLOTS_PER_BLOCK: u32 = 15;
+/// Bytes of a block.
+const BLOCK: u32 = SLOT * SLOTS_PER_BLOCK;
+/// Number of blocks.
+const BLOCKS: u32 = 17;
+
+/// The ring of received frames: 255 slots, 17 MiB.
+const RING: PacketRing =
+    PacketRing { slot: SLOT, slots_per_block: SLOTS_PER_BLOCK, block: BLOCK, blocks: BLOCKS };
+
+/// Bytes of frames that may be on their way through the kernel. The default would hold three of the
+/// longest.
+const SENDING: usize = 1 << 20;
+
+/// A socket, and its properties.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    /// The descriptor.
+    pub(crate) fd: OwnedFd,
+    /// What the fabric has to know.
+    pub(crate) setup: PacketSocket,
+    /// Abilities that the kernel lacks, each with its consequence.
+    pub(crate) missing: Vec<String>,
+}
+
+/// Opens a socket that sends and receives all frames of an interface.
+pub(super) fn open(interface: u32) -> io::Result<Socket> {
+    // Without a protocol it receives nothing before it is bound.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+    set(&fd, libc::PACKET_VERSION, &TPACKET_V2)?;
+    set(&fd, libc::PACKET_IGNORE_OUTGOING, &1)?;
+    set(&fd, libc::PACKET_VNET_HDR, &1)?;
+    let mut missing = Vec::new();
+    let uso = takes_uso();
+    if !uso {
+        missing.push(
+            "segmentation of UDP for packet sockets (Linux 6.2): taut does it itself, which takes more CPU time"
+                .to_owned(),
+        );
+    }
+    let ring = libc::tpacket_req {
+        tp_block_size: BLOCK,
+        tp_block_nr: BLOCKS,
+        tp_frame_size: SLOT,
+        tp_frame_nr: SLOTS_PER_BLOCK * BLOCKS,
+    };
+    set(&fd, libc::PACKET_RX_RING, &ring)?;
+    set_socket_send_buffer_size_force(&fd, SENDING)?;
+    bind(&fd, interface)?;
+    // The card passes on what is for addresses of guests. It ends with the socket.
+    let all = libc::packet_mreq {
+        mr_ifindex: interface.cast_signed(),
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set(&fd, libc::PACKET_ADD_MEMBERSHIP, &all)?;
+    Ok(Socket { fd, setup: PacketSocket { uso, ring: RING }, missing })
+}
+
+/// Returns the number of frames that the kernel had no room for since this was asked last.
+pub(crate) fn lost_frames(socket: impl AsFd) -> io::Result<u64> {
+    let mut counted = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    let mut len = size_of_val(&counted) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `counted`, which has that many. The
+    // descriptor is open during the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            (&raw mut counted).cast(),
+            &raw mut len,
+        )
+    };
+    if result == 0 { Ok(counted.tp_drops.into()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Returns whether packet sockets take UDP frames to be segmented: since Linux 6.2. No call tells.
+fn takes_uso() -> bool {
+    uname().release().to_str().is_ok_and(|release| is_at_least(release, (6, 2)))
+}
+
+fn is_at_least(release: &str, wanted: (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
+    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    found >= wanted
+}
+
+fn bind(fd: &OwnedFd, interface: u32) -> io::Result<()> {
+    // SAFETY: `sockaddr_ll` is plain data for which all zeros is a value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = interface.cast_signed();
+    let len = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the kernel reads `len` bytes of `address`, which has that many. The descriptor is
+    // open.
+    let result = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sets an option of packet sockets. `T` is the type that the kernel reads for it.
+fn set<T: Copy>(fd: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
+    let len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel reads `len` bytes of `value`, which has that many. The descriptor is open.
+    let result = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, option, std::ptr::from_ref(value).cast(), len)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_kernels_are_compared_by_number() {
+        for (release, new) in [
+            ("6.1.0-18-amd64", false),
+            ("6.2.0", true),
+            ("6.18.44-fc-v657", true),
+            ("10.0", true),
+            ("", false),
+        ] {
+            assert_eq!(is_at_least(release, (6, 2)), new, "{release}");
+        }
+    }
+
+    #[test]
+    fn a_block_is_a_power_of_two_of_pages_but_for_one() {
+        assert_eq!(BLOCK / 4096 + 1, 256);
+        const { assert!(SLOT >= 65536 + 14 + 128, "the longest merged frame and its headers") };
+    }
+}

@@ -1,0 +1,118 @@
+//! A network card of the host whose cable ends at a test: a TAP device.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::{Errno, read, write};
+use rustix::ioctl::{Setter, ioctl, opcode};
+
+/// Longest wait for a frame that has to come.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// A card, and the other end of its cable. The card disappears with it.
+#[derive(Debug)]
+pub struct Cable {
+    /// Name of the card.
+    pub card: String,
+    /// Ethernet address of the card.
+    mac: [u8; 6],
+    device: OwnedFd,
+}
+
+/// `struct ifreq` of <linux/if.h>, as `TUNSETIFF` reads it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    name: [u8; 16],
+    flags: i16,
+    rest: [u8; 22],
+}
+
+/// `IFF_TAP | IFF_NO_PI`: whole frames, without anything before them. The kernel does all offloads,
+/// so frames are as on a wire.
+const FRAMES: i16 = 0x1002;
+const TUNSETIFF: rustix::ioctl::Opcode = opcode::write::<i32>(b'T', 202);
+
+impl Cable {
+    /// Makes a card that is down.
+    ///
+    /// # Panics
+    /// If the kernel makes none.
+    pub fn plug() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let card = format!("tt{:x}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
+        let device = File::options().read(true).write(true).open("/dev/net/tun").expect("TAP devices");
+        let device = OwnedFd::from(device);
+        let mut name = [0; 16];
+        name[..card.len()].copy_from_slice(card.as_bytes());
+        let request = Request { name, flags: FRAMES, rest: [0; 22] };
+        // SAFETY: the driver reads a `struct ifreq` of 40 bytes for this opcode, which `Request`
+        // is.
+        let made = unsafe { ioctl(&device, Setter::<TUNSETIFF, Request>::new(request)) };
+        made.expect("a new TAP device");
+        fcntl_setfl(&device, OFlags::NONBLOCK).expect("the flags can be set");
+        let address = std::fs::read_to_string(format!("/sys/class/net/{card}/address")).expect("its address");
+        let octets: Vec<u8> =
+            address.trim().split(':').map(|octet| u8::from_str_radix(octet, 16).expect("hex")).collect();
+        Self { card, mac: octets.try_into().expect("six octets"), device }
+    }
+
+    /// Sends a frame to the card, which must be up.
+    pub fn send(&self, frame: &[u8]) {
+        write(&self.device, frame).expect("the card is up");
+    }
+
+    /// Returns the next frame from the card that the host itself has not sent; `None` if there is
+    /// none within `limit`.
+    pub fn receive_within(&self, limit: Duration) -> Option<Vec<u8>> {
+        let end = Instant::now() + limit;
+        let mut frame = vec![0; 70_000];
+        loop {
+            match read(&self.device, &mut frame[..]) {
+                Ok(len) if frame[6..12] != self.mac => {
+                    frame.truncate(len);
+                    return Some(frame);
+                }
+                Ok(_) => continue,
+                Err(Errno::AGAIN) => {}
+                Err(error) => panic!("the card cannot be read: {error}"),
+            }
+            let left = end.checked_duration_since(Instant::now())?;
+            let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+            // An interrupted wait is tried again.
+            let _ = poll(&mut [PollFd::new(&self.device, PollFlags::IN)], Some(&left));
+        }
+    }
+
+    /// Returns the next frame from the card.
+    ///
+    /// # Panics
+    /// If none comes.
+    pub fn receive(&self) -> Vec<u8> {
+        self.receive_within(LONGEST).expect("a frame comes")
+    }
+
+    /// Returns what the host says of the card: all its properties, filters and addresses.
+    pub fn state(&self) -> String {
+        let say = |words: &str| {
+            let output = Command::new(if words.starts_with("tc") { "tc" } else { "ip" })
+                .args(words.split_whitespace().skip(1))
+                .output()
+                .expect("iproute2 can be run");
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let card = &self.card;
+        [
+            say(&format!("ip -d link show dev {card}")),
+            say(&format!("ip addr show dev {card}")),
+            say(&format!("tc qdisc show dev {card}")),
+        ]
+        .concat()
+    }
+}

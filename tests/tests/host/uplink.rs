@@ -1,0 +1,277 @@
+//! Uplinks: vSwitches that reach outside through a network card of the host.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use taut_tests::{Cable, Netns, RawPort, Taut, eventually, kill_9};
+use taut_virtq::header::NetHeader;
+
+const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
+const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
+const OUTSIDE: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
+const ALL: [u8; 6] = [0xff; 6];
+
+/// A VLAN tag of 802.1Q.
+fn vlan(id: u8) -> [u8; 4] {
+    [0x81, 0, 0, id]
+}
+
+/// A frame of a type that nobody answers, with these tags and a number.
+fn frame(to: [u8; 6], from: [u8; 6], tags: &[[u8; 4]], number: u8) -> Vec<u8> {
+    let mut frame = [&to[..], &from, &tags.concat(), &[0x88, 0xb5, number]].concat();
+    frame.resize(64 + 4 * tags.len(), 0);
+    frame
+}
+
+/// Two ports, without a VLAN and in VLAN 10, on a vSwitch with an uplink.
+struct Rig {
+    taut: Taut,
+    cable: Cable,
+    a: RawPort,
+    b: RawPort,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let taut = Taut::start().with_lan();
+        taut.ok(["portgroup", "create", "ten", "--vswitch", "sw", "--vlan", "10"]);
+        let cable = Cable::plug();
+        taut.ok(["uplink", "add", "sw", &cable.card]);
+        let a = RawPort::attach(&taut, "a", "lan", A);
+        let b = RawPort::attach(&taut, "b", "ten", B);
+        Self { taut, cable, a, b }
+    }
+
+    fn drops(&self) -> Vec<(String, u64)> {
+        let ports = self.taut.json(["port", "list"]);
+        let owner = format!("uplink/{}", self.cable.card);
+        let uplink = ports.as_array().unwrap().iter().find(|port| port["owner"] == *owner).cloned().unwrap();
+        let drops = uplink["counters"]["tx_drops"].as_array().unwrap().clone();
+        drops.iter().map(|drop| (drop[0].as_str().unwrap().to_owned(), drop[1].as_u64().unwrap())).collect()
+    }
+}
+
+fn send(port: &mut RawPort, frame: &[u8]) {
+    assert!(port.send(&NetHeader::default(), frame));
+    port.flush();
+}
+
+/// Returns the next frame that a port receives.
+fn next(port: &mut RawPort) -> Vec<u8> {
+    eventually("the port receives a frame", || {
+        port.await_frame(Duration::from_millis(20));
+        let frame = port.receive().map(<[u8]>::to_vec);
+        port.flush();
+        frame
+    })
+}
+
+#[test]
+fn ports_reach_the_outside_and_are_reached_with_the_tags_of_their_vlans() {
+    let Rig { taut: _taut, cable, mut a, mut b } = Rig::new();
+    send(&mut a, &frame(OUTSIDE, A, &[], 1));
+    assert_eq!(cable.receive(), frame(OUTSIDE, A, &[], 1));
+    send(&mut b, &frame(OUTSIDE, B, &[], 2));
+    assert_eq!(cable.receive(), frame(OUTSIDE, B, &[vlan(10)], 2));
+    send(&mut b, &frame(ALL, B, &[], 3));
+    assert_eq!(cable.receive(), frame(ALL, B, &[vlan(10)], 3));
+
+    cable.send(&frame(A, OUTSIDE, &[], 4));
+    assert_eq!(next(&mut a), frame(A, OUTSIDE, &[], 4));
+    cable.send(&frame(B, OUTSIDE, &[vlan(10)], 5));
+    assert_eq!(next(&mut b), frame(B, OUTSIDE, &[], 5));
+    cable.send(&frame(ALL, OUTSIDE, &[vlan(10)], 6));
+    assert_eq!(next(&mut b), frame(ALL, OUTSIDE, &[], 6));
+    cable.send(&frame(A, OUTSIDE, &[], 7));
+    assert_eq!(next(&mut a), frame(A, OUTSIDE, &[], 7), "nothing of VLAN 10 came before");
+}
+
+#[test]
+fn frames_from_outside_reach_nobody_to_whom_they_do_not_belong() {
+    let mut rig = Rig::new();
+    let service = [0x88, 0xa8, 0, 10];
+    let foreign = [
+        frame(B, OUTSIDE, &[], 1),
+        frame(B, OUTSIDE, &[vlan(20)], 2),
+        frame(A, OUTSIDE, &[vlan(10)], 3),
+        frame(B, OUTSIDE, &[vlan(10), vlan(10)], 4),
+        frame(B, OUTSIDE, &[service], 5),
+        frame(B, OUTSIDE, &[service, vlan(10)], 6),
+        // From a port's own address, in its VLAN.
+        frame(ALL, A, &[], 7),
+        frame(ALL, B, &[vlan(10)], 8),
+        // A switch outside does not know the address.
+        frame([2, 0, 0, 0, 0, 0x77], OUTSIDE, &[], 9),
+        // Nobody forwards it.
+        frame([1, 0x80, 0xc2, 0, 0, 0], OUTSIDE, &[], 10),
+    ];
+    for frame in &foreign {
+        rig.cable.send(frame);
+    }
+    rig.cable.send(&frame(A, OUTSIDE, &[], 11));
+    rig.cable.send(&frame(B, OUTSIDE, &[vlan(10)], 12));
+    assert_eq!(next(&mut rig.a), frame(A, OUTSIDE, &[], 11));
+    assert_eq!(next(&mut rig.b), frame(B, OUTSIDE, &[], 12));
+    let expected = [("unknown-unicast", 4), ("reserved-address", 1), ("stacked-tag", 3), ("own-source", 2)];
+    assert_eq!(rig.drops(), expected.map(|(reason, count)| (reason.to_owned(), count)));
+    assert_eq!(rig.cable.receive_within(Duration::from_millis(100)), None, "nothing goes back");
+}
+
+#[test]
+fn the_host_itself_does_not_see_the_frames_of_an_uplink() {
+    let rig = Rig::new();
+    // A request for an address that the host has, though not on this card.
+    let mut request =
+        [&ALL[..], &OUTSIDE, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &OUTSIDE, &[10, 0, 0, 1]].concat();
+    request.extend([0, 0, 0, 0, 0, 0, 127, 0, 0, 1]);
+    let own = Command::new("ip").args(["-4", "-br", "addr"]).output().unwrap();
+    let own = String::from_utf8_lossy(&own.stdout).into_owned();
+    let own = own.split_whitespace().filter_map(|word| word.split_once('/')?.0.parse().ok());
+    let own = own.filter(|ip: &std::net::Ipv4Addr| !ip.is_loopback()).next();
+    if let Some(ip) = own {
+        let at = request.len() - 4;
+        request[at..].copy_from_slice(&ip.octets());
+    }
+    request.resize(60, 0);
+    rig.cable.send(&request);
+    assert_eq!(rig.cable.receive_within(Duration::from_millis(300)), None, "nobody answers");
+}
+
+#[test]
+fn a_card_in_use_is_refused_and_left_as_it_is() {
+    let taut = Taut::start().with_lan();
+    let cable = Cable::plug();
+    let card = &*cable.card;
+    let ip = |words: &str| {
+        let done = Command::new("ip").args(words.split_whitespace()).status().unwrap();
+        assert!(done.success(), "ip {words}");
+    };
+    let bridge = card.replace("tt", "tb");
+    let refused = |why: &str| {
+        let before = cable.state();
+        let told = taut.refused(["uplink", "add", "sw", card]);
+        assert!(told.contains(why) && told.contains("hint: "), "{told}");
+        assert_eq!(cable.state(), before);
+    };
+    ip(&format!("addr add 10.71.9.1/24 dev {card}"));
+    refused("it has the address 10.71.9.1 of this host");
+    ip(&format!("addr flush dev {card}"));
+    ip(&format!("link add {bridge} type bridge"));
+    ip(&format!("link set {card} master {bridge}"));
+    refused(&format!("it is a part of the bridge `{bridge}`"));
+    ip(&format!("link del {bridge}"));
+    ip(&format!("link set {card} up"));
+    ip(&format!("route add 10.71.8.0/24 dev {card}"));
+    refused("it has a route of this host");
+    ip(&format!("link set {card} down"));
+
+    let absent = taut.refused(["uplink", "add", "sw", "tt-absent"]);
+    assert!(absent.contains("this host has no network interface `tt-absent`"), "{absent}");
+    let loopback = taut.refused(["uplink", "add", "sw", "lo"]);
+    assert!(loopback.contains("it is no Ethernet interface"), "{loopback}");
+    let nowhere = taut.refused(["uplink", "add", "nowhere", card]);
+    assert!(nowhere.contains("vSwitch `nowhere`, which does not exist"), "{nowhere}");
+    taut.ok(["uplink", "add", "sw", card]);
+    let again = taut.refused(["uplink", "add", "sw", card]);
+    assert!(again.contains("exists already"), "{again}");
+    let other = Cable::plug();
+    let second = taut.refused(["uplink", "add", "sw", &other.card]);
+    assert!(second.contains(&format!("has the uplink `{card}` already")), "{second}");
+    let used = taut.refused(["vswitch", "delete", "sw"]);
+    assert!(used.contains(&format!("uplink/{card}")), "{used}");
+}
+
+#[test]
+fn a_card_is_given_back_as_it_was() {
+    let mut taut = Taut::start().with_lan();
+    let (down, up) = (Cable::plug(), Cable::plug());
+    taut.ok(["vswitch", "create", "other"]);
+    // The first time that it is up, a card gets the kernel's default queue, for ever.
+    for (cable, state) in [(&down, "up"), (&down, "down"), (&up, "up")] {
+        let set = Command::new("ip").args(["link", "set", &cable.card, state]).status();
+        assert!(set.unwrap().success());
+    }
+    // The kernel gives it an address some time after it is up.
+    let settled = || {
+        let states = [down.state(), up.state()];
+        (states[1].contains("fe80") && !states[1].contains("tentative")).then_some(states)
+    };
+    let before = eventually("the card that is up has settled", settled);
+    taut.ok(["uplink", "add", "sw", &down.card]);
+    taut.ok(["uplink", "add", "other", &up.card]);
+    assert!(up.state().contains("clsact"), "{}", up.state());
+    // What has to be put back survives the daemon.
+    taut.kill_daemon();
+    taut.restart_daemon();
+    taut.ok(["uplink", "remove", &down.card]);
+    taut.ok(["uplink", "remove", &up.card]);
+    eventually("both are as before", || ([down.state(), up.state()] == before).then_some(()));
+}
+
+#[test]
+fn an_uplink_survives_the_deaths_of_fabric_and_daemon_and_its_card() {
+    let Rig { mut taut, cable, mut a, .. } = Rig::new();
+    let mut number = 0;
+    let mut passes = |a: &mut RawPort| {
+        number += 1;
+        cable.send(&frame(A, OUTSIDE, &[], number));
+        eventually("a frame passes", || (next(a) == frame(A, OUTSIDE, &[], number)).then_some(()));
+    };
+    passes(&mut a);
+    taut.kill_daemon();
+    passes(&mut a);
+    taut.restart_daemon();
+    passes(&mut a);
+    let before = taut.fabric_pid();
+    kill_9(before);
+    eventually("another fabric runs", || {
+        let pid = taut.json(["daemon", "show"])["fabric_pid"].as_i64().unwrap_or(0);
+        (pid != 0 && pid != i64::from(before)).then_some(())
+    });
+    let owner = format!("uplink/{}", cable.card);
+    eventually("the uplink is served again", || {
+        let ports = taut.json(["port", "list"]);
+        let uplink = ports.as_array()?.iter().find(|port| port["owner"] == *owner).cloned()?;
+        (uplink["link"] == "up").then_some(())
+    });
+    taut.ok(["daemon", "upgrade-fabric"]);
+
+    let card = cable.card.clone();
+    drop(cable);
+    eventually("that the card is gone is told", || {
+        let uplink = taut.json(["uplink", "show", &card]);
+        uplink["status"]["reason"]
+            .as_str()
+            .is_some_and(|why| why.contains("no network interface"))
+            .then_some(())
+    });
+}
+
+#[test]
+fn tcp_passes_an_uplink_in_both_directions() {
+    let taut = Taut::start().with_lan();
+    let outside = Netns { name: Netns::name(&taut, "out"), ip: "10.71.0.1".to_owned() };
+    let card = format!("tv{:x}", std::process::id());
+    let ip = |words: &str| {
+        let done = Command::new("ip").args(words.split_whitespace()).status().unwrap();
+        assert!(done.success(), "ip {words}");
+    };
+    let name = &outside.name;
+    ip(&format!("netns add {name}"));
+    ip(&format!("link add {card} type veth peer name eth0 netns {name}"));
+    ip(&format!("-n {name} addr add 10.71.0.1/24 dev eth0"));
+    ip(&format!("-n {name} link set eth0 up"));
+    taut.ok(["uplink", "add", "sw", &card]);
+    let inside = Netns::attach(&taut, "in", "lan", "10.71.0.2");
+    inside.reaches(&outside.ip, 20);
+    let server = outside.iperf3_server();
+    for direction in [&[][..], &["-R"]] {
+        let mut client = inside.command("iperf3");
+        let client = client.args(["-c", "10.71.0.1", "-n", "64M", "-J"]).args(direction);
+        let output = client.stdout(Stdio::piped()).output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("iperf3 writes JSON");
+        assert!(report["end"]["sum_received"]["bytes"].as_u64() >= Some(50 << 20), "{report}");
+    }
+    drop(server);
+    ip(&format!("netns del {name}"));
+}
