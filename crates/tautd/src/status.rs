@@ -291,11 +291,13 @@ pub(crate) fn uplink(desired: &Desired, seen: &Seen, name: &Name) -> UplinkStatu
     let attached = has_device && served == Link::Up && lost.is_none();
     let has_carrier = observed.is_some_and(|seen| seen.has_carrier);
     let problem = seen.problems.get(&owner.document()).cloned().or(lost).or(why.filter(|_| has_device));
-    let no_carrier = || "its interface has no carrier: no cable, or nothing at its other end".to_owned();
-    let reason = match (attached, has_carrier) {
-        (true, true) => None,
-        (true, false) => Some(no_carrier()),
-        (false, _) => problem,
+    let reason = match observed {
+        _ if !attached => problem,
+        Some(seen) if !seen.is_up => {
+            Some(format!("somebody has set its interface down; hint: ip link set {name} up"))
+        }
+        _ if has_carrier => None,
+        _ => Some("its interface has no carrier: no cable, or nothing at its other end".to_owned()),
     };
     UplinkStatus {
         port: port.map(|port| u32::from(port.0)),

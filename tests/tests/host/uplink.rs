@@ -237,6 +237,15 @@ fn an_uplink_survives_the_deaths_of_fabric_and_daemon_and_its_card() {
     taut.ok(["daemon", "upgrade-fabric"]);
 
     let card = cable.card.clone();
+    let set = |state: &str| {
+        let set = Command::new("ip").args(["link", "set", &card, state]).status();
+        assert!(set.unwrap().success());
+    };
+    let reason = || taut.json(["uplink", "show", &card])["status"]["reason"].as_str().map(str::to_owned);
+    set("down");
+    eventually("that it is down is told", || reason()?.contains("set its interface down").then_some(()));
+    set("up");
+    eventually("it goes on by itself", || reason().is_none().then_some(()));
     drop(cable);
     eventually("that the card is gone is told", || {
         let uplink = taut.json(["uplink", "show", &card]);

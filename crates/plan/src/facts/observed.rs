@@ -75,10 +75,13 @@ pub struct UplinkSeen {
     pub mtu: u32,
     /// Abilities that the kernel lacks.
     pub missing: Vec<String>,
+    /// The interface is set up.
+    #[serde(skip)]
+    pub is_up: bool,
     /// The interface has a carrier.
     #[serde(skip)]
     pub has_carrier: bool,
-    /// The interface is gone, or somebody has set it down.
+    /// Reason that the socket leads nowhere: the interface is gone.
     #[serde(skip)]
     pub lost: Option<String>,
     /// Number of frames that the kernel had no room for.

@@ -49,7 +49,7 @@ impl Reconciler {
     /// Gives an uplink's interface back as it was.
     pub(super) fn detach_uplink(&mut self, name: &Name) {
         let Some(seen) = self.board.lock().observed.uplinks.get(name).cloned() else { return };
-        let detached = uplink::detach(name, &seen);
+        let detached = uplink::detach(&seen);
         self.forget(&Owner::Uplink(name.clone()), "uplink", detached);
     }
 
@@ -74,10 +74,10 @@ impl Reconciler {
             let Some(seen) = board.observed.uplinks.get_mut(&name) else { continue };
             let lost = match &found {
                 Some(found) if found.index != seen.index => Some("another interface has its name now"),
-                Some(found) if !found.is_up => Some("somebody has set it down"),
                 Some(_) => None,
                 None => Some("its interface is gone"),
             };
+            seen.is_up = found.as_ref().is_some_and(|found| found.is_up);
             seen.has_carrier = found.as_ref().is_some_and(|found| found.has_carrier);
             seen.mtu = found.map_or(seen.mtu, |found| found.mtu);
             seen.lost_frames += lost_frames;

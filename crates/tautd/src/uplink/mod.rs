@@ -37,37 +37,41 @@ pub(crate) fn prepare(name: &Name, before: Option<&UplinkSeen>) -> Result<Uplink
     let found = found.ok_or_else(|| failed("looking at it", name, &io::ErrorKind::NotFound.into()))?;
     // Changes by an earlier attachment are no properties of the interface.
     let same = before.filter(|before| before.index == found.index);
+    let has_filters = Links::open().and_then(|mut links| ingress::has_place(&mut links, found.index));
+    let has_filters = has_filters.map_err(|error| failed("looking at its filters", name, &error))?;
     Ok(UplinkSeen {
         index: found.index,
         was_down: same.map_or(!found.is_up, |before| before.was_down),
-        made_filters: same.is_some_and(|before| before.made_filters),
+        made_filters: same.map_or(!has_filters, |before| before.made_filters),
         mac: found.mac.map(MacAddr),
         mtu: found.mtu,
-        has_carrier: found.has_carrier,
         ..UplinkSeen::default()
     })
 }
 
 /// Sets the interface up, keeps its frames from the host's own network stack, and opens a socket.
-/// Notes in `seen` what this kernel lacks, and what else was changed.
+/// Notes in `seen` what this kernel lacks.
 pub(crate) fn attach(name: &Name, seen: &mut UplinkSeen) -> Result<Socket, ApiError> {
-    let mut open = || {
+    let open = || {
         let mut links = Links::open()?;
-        seen.made_filters |= ingress::hide(&mut links, seen.index)?;
+        ingress::hide(&mut links, seen.index)?;
         links.set_up(seen.index)?;
         socket::open(seen.index)
     };
     let socket = open().map_err(|error| failed("setting it up", name, &error))?;
     seen.missing.clone_from(&socket.missing);
     // An interface that was down had no carrier.
-    seen.has_carrier = interface(name).ok().flatten().is_some_and(|found| found.has_carrier);
+    let now = interface(name).ok().flatten();
+    seen.is_up = now.is_some();
+    seen.has_carrier = now.is_some_and(|found| found.has_carrier);
     Ok(socket)
 }
 
 /// Gives the interface back as it was. An interface that is gone needs nothing.
-pub(crate) fn detach(name: &Name, seen: &UplinkSeen) -> io::Result<()> {
+pub(crate) fn detach(seen: &UplinkSeen) -> io::Result<()> {
     let mut links = Links::open()?;
-    let same = links.interface(name.as_str())?.filter(|found| found.index == seen.index);
+    // Somebody may have renamed it. Its number may be another one's since.
+    let same = links.interface_by_index(seen.index)?.filter(|found| found.mac.map(MacAddr) == seen.mac);
     if same.is_none() {
         return Ok(());
     }

@@ -34,16 +34,22 @@ const PRIORITY: u32 = 0x7a75;
 /// Name of the filter, which tc(8) shows.
 const NAME: &[u8] = b"taut-uplink\0";
 
+/// Returns whether an interface has a place for filters at its ingress already.
+pub fn has_place(links: &mut Links, interface: u32) -> io::Result<bool> {
+    let all = links.0.list(Rtm::Getqdisc, message(interface, 0, 0, 0, [])?)?;
+    let is_place =
+        |qdisc: &Tcmsg| *qdisc.tcm_ifindex() == interface.cast_signed() && *qdisc.tcm_parent() == TC_H_CLSACT;
+    Ok(all.iter().any(is_place))
+}
+
 /// Keeps all frames of an interface from the host. Doing it again changes nothing.
-///
-/// Returns whether the interface had no place for such filters, so that one was made.
-pub fn hide(links: &mut Links, interface: u32) -> io::Result<bool> {
+pub fn hide(links: &mut Links, interface: u32) -> io::Result<()> {
     let place = message(interface, CLSACT_HANDLE, TC_H_CLSACT, 0, [kind("clsact")?])?;
-    let made = match links.0.request(Rtm::Newqdisc, NlmF::ACK | NlmF::CREATE | NlmF::EXCL, place) {
-        Ok(_) => true,
-        Err(error) if is(&error, Errno::EEXIST) => false,
-        Err(error) => return Err(error),
-    };
+    links
+        .0
+        .request(Rtm::Newqdisc, NlmF::ACK | NlmF::CREATE | NlmF::EXCL, place)
+        .map(drop)
+        .or_else(present)?;
     let mut program = RETURN.to_ne_bytes().to_vec();
     // No jumps.
     program.extend([0, 0]);
@@ -60,11 +66,7 @@ pub fn hide(links: &mut Links, interface: u32) -> io::Result<bool> {
         nested = nested.nest(&option.map_err(io::Error::other)?).map_err(io::Error::other)?;
     }
     let filter = message(interface, 1, TC_H_INGRESS, info(), [kind("bpf")?, nested])?;
-    match links.0.request(Rtm::Newtfilter, NlmF::ACK | NlmF::CREATE | NlmF::EXCL, filter) {
-        Ok(_) => Ok(made),
-        Err(error) if is(&error, Errno::EEXIST) => Ok(made),
-        Err(error) => Err(error),
-    }
+    links.0.request(Rtm::Newtfilter, NlmF::ACK | NlmF::CREATE | NlmF::EXCL, filter).map(drop).or_else(present)
 }
 
 /// Passes the frames of an interface on to the host again. `whole` removes the place for filters as
@@ -78,6 +80,11 @@ pub fn show(links: &mut Links, interface: u32, whole: bool) -> io::Result<()> {
     }
     let place = message(interface, CLSACT_HANDLE, TC_H_CLSACT, 0, [kind("clsact")?])?;
     links.0.request(Rtm::Delqdisc, NlmF::ACK, place).map(drop).or_else(absent)
+}
+
+/// Returns no error if what is to be made is there already.
+fn present(error: io::Error) -> io::Result<()> {
+    if is(&error, Errno::EEXIST) { Ok(()) } else { Err(error) }
 }
 
 /// Returns no error if there is nothing to remove.

@@ -38,7 +38,14 @@ pub struct Interface {
 impl Links {
     /// Returns the interface `name`; `None` if there is none.
     pub fn interface(&mut self, name: &str) -> io::Result<Option<Interface>> {
-        let Some(index) = self.index(name)? else { return Ok(None) };
+        match self.index(name)? {
+            Some(index) => self.interface_by_index(index),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the interface with this number; `None` if there is none.
+    pub fn interface_by_index(&mut self, index: u32) -> io::Result<Option<Interface>> {
         let request: Ifinfomsg = link(index)?.build().map_err(io::Error::other)?;
         match self.0.request(Rtm::Getlink, NlmF::empty(), request) {
             Ok(answer) => Ok(answer.as_ref().map(interface_of)),
