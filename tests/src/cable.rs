@@ -100,19 +100,11 @@ impl Cable {
 
     /// Returns what the host says of the card: all its properties, filters and addresses.
     pub fn state(&self) -> String {
-        let say = |words: &str| {
-            let output = Command::new(if words.starts_with("tc") { "tc" } else { "ip" })
-                .args(words.split_whitespace().skip(1))
-                .output()
-                .expect("iproute2 can be run");
-            String::from_utf8_lossy(&output.stdout).into_owned()
+        let say = |program: &str, words: &str| {
+            let output =
+                Command::new(program).args(words.split_whitespace()).args(["dev", &self.card]).output();
+            String::from_utf8_lossy(&output.expect("iproute2 can be run").stdout).into_owned()
         };
-        let card = &self.card;
-        [
-            say(&format!("ip -d link show dev {card}")),
-            say(&format!("ip addr show dev {card}")),
-            say(&format!("tc qdisc show dev {card}")),
-        ]
-        .concat()
+        [say("ip", "-d link show"), say("ip", "addr show"), say("tc", "qdisc show")].concat()
     }
 }

@@ -37,8 +37,8 @@ pub struct UplinkStatus {
     /// Abilities that this kernel lacks, each with its consequence for the uplink.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// Number of frames from outside that were lost since the attachment because the fabric did not
-    /// read them in time.
+    /// Number of frames from outside that the kernel has dropped since this daemon was started: the
+    /// fabric did not read them in time, or a virtio-net header cannot describe them.
     #[serde(default)]
     pub lost: u64,
 }

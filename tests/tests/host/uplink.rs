@@ -51,6 +51,12 @@ impl Rig {
     }
 }
 
+/// Runs `ip` with these words.
+fn ip(words: &str) {
+    let done = Command::new("ip").args(words.split_whitespace()).status().unwrap();
+    assert!(done.success(), "ip {words}");
+}
+
 fn send(port: &mut RawPort, frame: &[u8]) {
     assert!(port.send(&NetHeader::default(), frame));
     port.flush();
@@ -102,7 +108,7 @@ fn frames_from_outside_reach_nobody_to_whom_they_do_not_belong() {
         frame(ALL, B, &[vlan(10)], 8),
         // A switch outside does not know the address.
         frame([2, 0, 0, 0, 0, 0x77], OUTSIDE, &[], 9),
-        // Nobody forwards it.
+        // An address that no switch forwards.
         frame([1, 0x80, 0xc2, 0, 0, 0], OUTSIDE, &[], 10),
     ];
     for frame in &foreign {
@@ -142,10 +148,6 @@ fn a_card_in_use_is_refused_and_left_as_it_is() {
     let taut = Taut::start().with_lan();
     let cable = Cable::plug();
     let card = &*cable.card;
-    let ip = |words: &str| {
-        let done = Command::new("ip").args(words.split_whitespace()).status().unwrap();
-        assert!(done.success(), "ip {words}");
-    };
     let bridge = card.replace("tt", "tb");
     let refused = |why: &str| {
         let before = cable.state();
@@ -188,8 +190,7 @@ fn a_card_is_given_back_as_it_was() {
     taut.ok(["vswitch", "create", "other"]);
     // The first time that it is up, a card gets the kernel's default queue, for ever.
     for (cable, state) in [(&down, "up"), (&down, "down"), (&up, "up")] {
-        let set = Command::new("ip").args(["link", "set", &cable.card, state]).status();
-        assert!(set.unwrap().success());
+        ip(&format!("link set {} {state}", cable.card));
     }
     // The kernel gives it an address some time after it is up.
     let settled = || {
@@ -200,7 +201,7 @@ fn a_card_is_given_back_as_it_was() {
     taut.ok(["uplink", "add", "sw", &down.card]);
     taut.ok(["uplink", "add", "other", &up.card]);
     assert!(up.state().contains("clsact"), "{}", up.state());
-    // What has to be put back survives the daemon.
+    // The note of what has to be put back survives the daemon.
     taut.kill_daemon();
     taut.restart_daemon();
     taut.ok(["uplink", "remove", &down.card]);
@@ -237,10 +238,7 @@ fn an_uplink_survives_the_deaths_of_fabric_and_daemon_and_its_card() {
     taut.ok(["daemon", "upgrade-fabric"]);
 
     let card = cable.card.clone();
-    let set = |state: &str| {
-        let set = Command::new("ip").args(["link", "set", &card, state]).status();
-        assert!(set.unwrap().success());
-    };
+    let set = |state: &str| ip(&format!("link set {card} {state}"));
     let reason = || taut.json(["uplink", "show", &card])["status"]["reason"].as_str().map(str::to_owned);
     set("down");
     eventually("that it is down is told", || reason()?.contains("set its interface down").then_some(()));
@@ -261,10 +259,6 @@ fn tcp_passes_an_uplink_in_both_directions() {
     let taut = Taut::start().with_lan();
     let outside = Netns { name: Netns::name(&taut, "out"), ip: "10.71.0.1".to_owned() };
     let card = format!("tv{:x}", std::process::id());
-    let ip = |words: &str| {
-        let done = Command::new("ip").args(words.split_whitespace()).status().unwrap();
-        assert!(done.success(), "ip {words}");
-    };
     let name = &outside.name;
     ip(&format!("netns add {name}"));
     ip(&format!("link add {card} type veth peer name eth0 netns {name}"));

@@ -1,9 +1,9 @@
 //! The ring of a packet socket, in which the kernel puts received frames (packet(7), `TPACKET_V2`).
 //!
 //! Kernel and process share the ring's memory. The status in the header of each slot says to which
-//! of them the slot belongs. The kernel fills slots in their order, and so does this process read
-//! them. What the ring holds survives the process: the kernel keeps it as long as anybody has the
-//! socket.
+//! of them the slot belongs. The kernel takes slots in their order, and this process reads them in
+//! their order. What is in the ring survives the process: the kernel keeps it as long as anybody
+//! has the socket.
 #![allow(unsafe_code)]
 
 use std::io;

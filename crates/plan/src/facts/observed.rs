@@ -67,7 +67,8 @@ pub struct UplinkSeen {
     pub index: u32,
     /// The interface was down before, so it is set down again.
     pub was_down: bool,
-    /// taut made the place for the filter that keeps the interface's frames from the host.
+    /// taut made the queueing discipline (`clsact`) of the filter that keeps the interface's frames
+    /// from the host.
     pub made_filters: bool,
     /// Ethernet address of the interface.
     pub mac: Option<MacAddr>,
@@ -84,7 +85,7 @@ pub struct UplinkSeen {
     /// Reason that the socket leads nowhere: the interface is gone.
     #[serde(skip)]
     pub lost: Option<String>,
-    /// Number of frames that the kernel had no room for.
+    /// Number of frames that the kernel has dropped since this daemon was started.
     #[serde(skip)]
     pub lost_frames: u64,
 }

@@ -26,13 +26,15 @@ use std::time::{Duration, Instant};
 
 use taut_api::error::ErrorKind;
 use taut_api::route::DaemonInfo;
-use taut_api::{ApiError, path};
+use taut_api::{ApiError, Name, path};
 
 use crate::client::Client;
 use crate::progress::Progress;
 
 /// Longest wait for a condition. A guest under emulation boots from a full disk in less.
 const PATIENCE: Duration = Duration::from_secs(180);
+/// Time after which the reason for a missing attachment counts as the final answer.
+const FINAL: Duration = Duration::from_secs(3);
 /// Longest wait until the daemon has worked on a change that it has accepted.
 const SETTLED: Duration = Duration::from_secs(10);
 
@@ -66,6 +68,32 @@ fn within_steps<T>(
         }
         sleep(Duration::from_millis(25));
     }
+}
+
+/// An answer of the daemon about an attachment.
+struct Attachment<T> {
+    document: T,
+    is_attached: bool,
+    /// Reason that it is not attached. A new one always has a reason at first, because the daemon
+    /// has not processed it yet.
+    reason: Option<String>,
+}
+
+/// Waits until `name` is attached, and returns its document. `hint` tells what to do about a reason
+/// that lasts for [`FINAL`].
+fn until_attached<T>(
+    name: &Name,
+    hint: &str,
+    mut ask: impl FnMut() -> Result<Attachment<T>, ApiError>,
+) -> Result<T, ApiError> {
+    let asked = Instant::now();
+    until(&format!("{name} is attached"), || match ask()? {
+        Attachment { document, is_attached: true, .. } => Ok(Some(document)),
+        Attachment { reason: Some(reason), .. } if asked.elapsed() > FINAL => {
+            Err(ApiError::new(ErrorKind::Unavailable, format!("cannot attach {name}: {reason}"), hint))
+        }
+        Attachment { .. } => Ok(None),
+    })
 }
 
 /// Waits until the daemon has worked on a revision, for at most [`SETTLED`].

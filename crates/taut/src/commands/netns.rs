@@ -1,10 +1,8 @@
 //! `taut netns`.
 
-use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
-
 use clap::Subcommand;
 use ipnet::Ipv4Net;
+use std::net::Ipv4Addr;
 use taut_api::error::ErrorKind;
 use taut_api::ip::parse_ipv4_net;
 use taut_api::network::NetnsSpec;
@@ -13,7 +11,7 @@ use taut_api::route::Netns;
 use taut_api::{ApiError, MacAddr, Name};
 
 use crate::client::Client;
-use crate::commands::until;
+use crate::commands::{Attachment, until_attached};
 use crate::output::{self, Outcome, Output};
 
 #[derive(Debug, Subcommand)]
@@ -65,9 +63,6 @@ pub(crate) enum Command {
     },
 }
 
-/// Time after which a reported reason counts as the final answer.
-const FINAL: Duration = Duration::from_secs(3);
-
 pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
         Command::Attach { netns, portgroup, ip, gateway, mac, name, ifname } => {
@@ -116,19 +111,10 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
 
 /// Waits until the namespace is attached, and returns the attachment.
 fn attached(client: &Client, name: &Name) -> Result<Netns, ApiError> {
-    let asked = Instant::now();
-    until(&format!("{name} is attached"), || {
-        let attachment: Netns = client.get(&path::NETNS_ATTACHMENT.of(name))?;
-        match &attachment.status.reason {
-            _ if attachment.status.attached => Ok(Some(attachment)),
-            // A new attachment always has a reason at first: the daemon has not processed it yet.
-            Some(reason) if asked.elapsed() > FINAL => Err(ApiError::new(
-                ErrorKind::Unavailable,
-                format!("cannot attach {name}: {reason}"),
-                "remove the cause; taut keeps trying until you detach it",
-            )),
-            _ => Ok(None),
-        }
+    until_attached(name, "remove the cause; taut keeps trying until you detach it", || {
+        let document: Netns = client.get(&path::NETNS_ATTACHMENT.of(name))?;
+        let (is_attached, reason) = (document.status.attached, document.status.reason.clone());
+        Ok(Attachment { document, is_attached, reason })
     })
 }
 

@@ -1,15 +1,12 @@
 //! `taut uplink`.
 
-use std::time::{Duration, Instant};
-
 use clap::Subcommand;
-use taut_api::error::ErrorKind;
 use taut_api::route::Uplink;
 use taut_api::uplink::UplinkSpec;
 use taut_api::{ApiError, Name, path};
 
 use crate::client::Client;
-use crate::commands::until;
+use crate::commands::{Attachment, until_attached};
 use crate::output::{self, Outcome, Output};
 
 #[derive(Debug, Subcommand)]
@@ -40,9 +37,6 @@ pub(crate) enum Command {
     },
 }
 
-/// Time after which a reported reason counts as the final answer.
-const FINAL: Duration = Duration::from_secs(3);
-
 pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
         Command::Add { vswitch, name } => {
@@ -64,18 +58,11 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
 
 /// Waits until the uplink is attached, and returns it.
 fn attached(client: &Client, name: &Name) -> Result<Uplink, ApiError> {
-    let asked = Instant::now();
-    until(&format!("{name} is attached"), || {
-        let uplink: Uplink = client.get(&path::UPLINK.of(name))?;
-        match &uplink.status.reason {
-            _ if uplink.status.attached => Ok(Some(uplink)),
-            Some(reason) if asked.elapsed() > FINAL => Err(ApiError::new(
-                ErrorKind::Unavailable,
-                format!("cannot attach {name}: {reason}"),
-                format!("remove the cause, and taut tries again; or give up: taut uplink remove {name}"),
-            )),
-            _ => Ok(None),
-        }
+    let hint = format!("remove the cause, and taut tries again; or give up: taut uplink remove {name}");
+    until_attached(name, &hint, || {
+        let document: Uplink = client.get(&path::UPLINK.of(name))?;
+        let (is_attached, reason) = (document.status.attached, document.status.reason.clone());
+        Ok(Attachment { document, is_attached, reason })
     })
 }
 

@@ -17,8 +17,8 @@ use crate::uplink;
 /// Time between two looks at the interfaces.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Decides whether an interface may be an uplink, as the host is now. One that is an uplink already
-/// is not asked for again.
+/// Decides whether an interface may be an uplink, as the host is now. The same holds for one that
+/// is an uplink already: it has to exist, and the host must not use it.
 pub(crate) fn admit_interface(desired: &Desired, name: &Name, spec: &UplinkSpec) -> Result<(), ApiError> {
     admit_uplink(desired, name, spec, uplink::candidate(name)?.as_ref())
 }
@@ -53,8 +53,9 @@ impl Reconciler {
         self.forget(&Owner::Uplink(name.clone()), "uplink", detached);
     }
 
-    /// Looks once a second at the interfaces of uplinks: their carriers, whether they are still
-    /// there and up, and how many frames were lost on the way to the fabric.
+    /// Looks once a second at the interfaces of uplinks: whether they are still there, up and with
+    /// a carrier, and how many frames the kernel has dropped. An interface that somebody has set
+    /// down is left so.
     pub(super) fn look_at_uplinks(&mut self) {
         const SUBJECT: &str = "uplink";
         if !self.retries.is_due(SUBJECT) {

@@ -12,13 +12,10 @@ use taut_plan::facts::UplinkSeen;
 
 pub(crate) use socket::{Socket, lost_frames};
 
-/// Returns what the host has under the name of an interface, for admission.
+/// Returns an interface with the uses that the host has for it, for admission; `None` if there is
+/// none.
 pub(crate) fn candidate(name: &Name) -> Result<Option<Candidate>, ApiError> {
-    let found = Links::open().and_then(|mut links| match links.interface(name.as_str())? {
-        Some(found) => Ok(Some(Candidate { is_ethernet: found.mac.is_some(), uses: links.uses(&found)? })),
-        None => Ok(None),
-    });
-    found.map_err(|error| failed("asking what the host uses it for", name, &error))
+    Ok(look(name)?.map(|(_, candidate)| candidate))
 }
 
 /// Returns an interface as it is now; `None` if there is none.
@@ -26,23 +23,32 @@ pub(crate) fn interface(name: &Name) -> io::Result<Option<Interface>> {
     Links::open()?.interface(name.as_str())
 }
 
-/// Returns what will be changed on the host for an uplink, so that it can be noted before.
+fn look(name: &Name) -> Result<Option<(Interface, Candidate)>, ApiError> {
+    let found = Links::open().and_then(|mut links| {
+        let Some(found) = links.interface(name.as_str())? else { return Ok(None) };
+        let candidate = Candidate { is_ethernet: found.mac.is_some(), uses: links.uses(&found)? };
+        Ok(Some((found, candidate)))
+    });
+    found.map_err(|error| failed("asking what the host uses it for", name, &error))
+}
+
+/// Returns a note of what will be changed on the host for an uplink, to be stored before.
 /// `before` is the note of the last attachment.
 ///
 /// # Errors
 /// The interface does not exist, or the host uses it.
 pub(crate) fn prepare(name: &Name, before: Option<&UplinkSeen>) -> Result<UplinkSeen, ApiError> {
-    check_interface(name, candidate(name)?.as_ref())?;
-    let found = interface(name).map_err(|error| failed("looking at it", name, &error))?;
+    let (found, candidate) = look(name)?.unzip();
+    check_interface(name, candidate.as_ref())?;
     let found = found.ok_or_else(|| failed("looking at it", name, &io::ErrorKind::NotFound.into()))?;
     // Changes by an earlier attachment are no properties of the interface.
     let same = before.filter(|before| before.index == found.index);
-    let has_filters = Links::open().and_then(|mut links| ingress::has_place(&mut links, found.index));
-    let has_filters = has_filters.map_err(|error| failed("looking at its filters", name, &error))?;
+    let has_clsact = Links::open().and_then(|mut links| ingress::has_clsact(&mut links, found.index));
+    let has_clsact = has_clsact.map_err(|error| failed("looking at its filters", name, &error))?;
     Ok(UplinkSeen {
         index: found.index,
         was_down: same.map_or(!found.is_up, |before| before.was_down),
-        made_filters: same.map_or(!has_filters, |before| before.made_filters),
+        made_filters: same.map_or(!has_clsact, |before| before.made_filters),
         mac: found.mac.map(MacAddr),
         mtu: found.mtu,
         ..UplinkSeen::default()

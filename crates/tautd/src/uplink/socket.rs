@@ -36,7 +36,7 @@ const SENDING: usize = 1 << 20;
 pub(crate) struct Socket {
     /// The descriptor.
     pub(crate) fd: OwnedFd,
-    /// What the fabric has to know.
+    /// Properties of the socket that the fabric is told.
     pub(crate) setup: PacketSocket,
     /// Abilities that the kernel lacks, each with its consequence.
     pub(crate) missing: Vec<String>,
@@ -78,7 +78,8 @@ pub(super) fn open(interface: u32) -> io::Result<Socket> {
     Ok(Socket { fd, setup: PacketSocket { uso, ring: RING }, missing })
 }
 
-/// Returns the number of frames that the kernel had no room for since this was asked last.
+/// Returns the number of frames that the kernel has dropped since this was asked last: the ring had
+/// no room for them, or a virtio-net header cannot describe them.
 pub(crate) fn lost_frames(socket: impl AsFd) -> io::Result<u64> {
     let mut counted = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut len = size_of_val(&counted) as libc::socklen_t;

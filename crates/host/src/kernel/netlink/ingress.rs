@@ -1,7 +1,7 @@
 //! Frames that an interface passes on to the host's own network stack: all, or none.
 //!
-//! Packet sockets see a frame before. What drops it afterwards is a filter at the interface's
-//! ingress (tc(8), `clsact`), a classic BPF program with one instruction.
+//! A filter at the interface's ingress drops them: a classic BPF program with one instruction in
+//! the queueing discipline `clsact` (tc(8)). Packet sockets get their copy of a frame before it.
 
 use std::io;
 
@@ -16,7 +16,8 @@ use super::Links;
 
 // Numbers of <linux/pkt_sched.h>, <linux/pkt_cls.h> and <linux/bpf_common.h>.
 const TC_H_CLSACT: u32 = 0xffff_fff1;
-const TC_H_INGRESS: u32 = 0xffff_fff2;
+/// `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)`: the filters for received frames.
+const INGRESS_FILTERS: u32 = 0xffff_fff2;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 const TCA_BPF_OPS_LEN: u16 = 4;
 const TCA_BPF_OPS: u16 = 5;
@@ -29,27 +30,22 @@ const RETURN: u16 = 0x06;
 /// Verdict: drop the frame.
 const TC_ACT_SHOT: u32 = 2;
 
-/// Priority of the filter: others come first.
+/// Priority of the filter. Filters with a lower number come first.
 const PRIORITY: u32 = 0x7a75;
-/// Name of the filter, which tc(8) shows.
+/// Name of the filter in the output of tc(8).
 const NAME: &[u8] = b"taut-uplink\0";
 
-/// Returns whether an interface has a place for filters at its ingress already.
-pub fn has_place(links: &mut Links, interface: u32) -> io::Result<bool> {
+/// Returns whether an interface has a `clsact` or `ingress` queueing discipline.
+pub fn has_clsact(links: &mut Links, interface: u32) -> io::Result<bool> {
     let all = links.0.list(Rtm::Getqdisc, message(interface, 0, 0, 0, [])?)?;
-    let is_place =
+    let is_clsact =
         |qdisc: &Tcmsg| *qdisc.tcm_ifindex() == interface.cast_signed() && *qdisc.tcm_parent() == TC_H_CLSACT;
-    Ok(all.iter().any(is_place))
+    Ok(all.iter().any(is_clsact))
 }
 
 /// Keeps all frames of an interface from the host. Doing it again changes nothing.
 pub fn hide(links: &mut Links, interface: u32) -> io::Result<()> {
-    let place = message(interface, CLSACT_HANDLE, TC_H_CLSACT, 0, [kind("clsact")?])?;
-    links
-        .0
-        .request(Rtm::Newqdisc, NlmF::ACK | NlmF::CREATE | NlmF::EXCL, place)
-        .map(drop)
-        .or_else(present)?;
+    make(links, Rtm::Newqdisc, clsact(interface)?)?;
     let mut program = RETURN.to_ne_bytes().to_vec();
     // No jumps.
     program.extend([0, 0]);
@@ -65,39 +61,46 @@ pub fn hide(links: &mut Links, interface: u32) -> io::Result<()> {
         let option = RtattrBuilder::default().rta_type(kind).rta_payload(Buffer::from(bytes)).build();
         nested = nested.nest(&option.map_err(io::Error::other)?).map_err(io::Error::other)?;
     }
-    let filter = message(interface, 1, TC_H_INGRESS, info(), [kind("bpf")?, nested])?;
-    links.0.request(Rtm::Newtfilter, NlmF::ACK | NlmF::CREATE | NlmF::EXCL, filter).map(drop).or_else(present)
+    let filter = message(interface, 1, INGRESS_FILTERS, info(), [kind("bpf")?, nested])?;
+    make(links, Rtm::Newtfilter, filter)
 }
 
-/// Passes the frames of an interface on to the host again. `whole` removes the place for filters as
-/// well. What is absent already is no error.
-pub fn show(links: &mut Links, interface: u32, whole: bool) -> io::Result<()> {
-    let filter = message(interface, 1, TC_H_INGRESS, info(), [kind("bpf")?])?;
-    let removed = links.0.request(Rtm::Deltfilter, NlmF::ACK, filter);
-    let removed = removed.map(drop).or_else(absent);
-    if !whole {
-        return removed;
+/// Passes the frames of an interface on to the host again. `and_clsact` removes the queueing
+/// discipline as well, with all filters that are in it. What is absent already is no error.
+pub fn show(links: &mut Links, interface: u32, and_clsact: bool) -> io::Result<()> {
+    let filter = message(interface, 1, INGRESS_FILTERS, info(), [kind("bpf")?])?;
+    let removed = remove(links, Rtm::Deltfilter, filter);
+    if and_clsact { remove(links, Rtm::Delqdisc, clsact(interface)?) } else { removed }
+}
+
+/// Makes a queueing discipline or filter, unless it is there already.
+fn make(links: &mut Links, request: Rtm, what: Tcmsg) -> io::Result<()> {
+    match links.0.request(request, NlmF::ACK | NlmF::CREATE | NlmF::EXCL, what) {
+        Err(error) if !is(&error, Errno::EEXIST) => Err(error),
+        _ => Ok(()),
     }
-    let place = message(interface, CLSACT_HANDLE, TC_H_CLSACT, 0, [kind("clsact")?])?;
-    links.0.request(Rtm::Delqdisc, NlmF::ACK, place).map(drop).or_else(absent)
 }
 
-/// Returns no error if what is to be made is there already.
-fn present(error: io::Error) -> io::Result<()> {
-    if is(&error, Errno::EEXIST) { Ok(()) } else { Err(error) }
+/// Removes a queueing discipline or filter, if it is there.
+fn remove(links: &mut Links, request: Rtm, what: Tcmsg) -> io::Result<()> {
+    let absent = |error: &io::Error| {
+        [Errno::ENOENT, Errno::EINVAL, Errno::ENODEV].into_iter().any(|number| is(error, number))
+    };
+    match links.0.request(request, NlmF::ACK, what) {
+        Err(error) if !absent(&error) => Err(error),
+        _ => Ok(()),
+    }
 }
 
-/// Returns no error if there is nothing to remove.
-fn absent(error: io::Error) -> io::Result<()> {
-    let absent = [Errno::ENOENT, Errno::EINVAL, Errno::ENODEV];
-    if absent.into_iter().any(|number| is(&error, number)) { Ok(()) } else { Err(error) }
+fn clsact(interface: u32) -> io::Result<Tcmsg> {
+    message(interface, CLSACT_HANDLE, TC_H_CLSACT, 0, [kind("clsact")?])
 }
 
 fn is(error: &io::Error, number: Errno) -> bool {
     error.raw_os_error() == Some(number as i32)
 }
 
-/// Returns priority and protocol of the filter: it is for frames of any.
+/// Returns priority and protocol of the filter, which is for frames of every protocol.
 fn info() -> u32 {
     PRIORITY << 16 | u32::from((libc::ETH_P_ALL as u16).to_be())
 }

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 
 use neli::consts::nl::NlmF;
 use neli::consts::rtnl::{Arphrd, Iff, Ifla, IflaInfo, RtAddrFamily, RtTable, Rta, Rtm, Rtn, Rtprot};
-use neli::rtnl::{Ifinfomsg, IfinfomsgBuilder, Rtmsg, RtmsgBuilder};
+use neli::rtnl::{Ifinfomsg, Rtmsg};
 use nix::ifaddrs::getifaddrs;
 use taut_api::uplink::InterfaceUse;
 
 use super::Links;
-use super::links::link;
+use super::links::{link, route};
 
 /// A network interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Interface {
     pub name: String,
     /// Ethernet address, if this is an Ethernet interface.
     pub mac: Option<[u8; 6]>,
-    /// Bytes of the longest packet that it sends, without the Ethernet header.
+    /// Bytes of the longest packet that the interface sends, without the Ethernet header.
     pub mtu: u32,
     /// True if the interface is set up.
     pub is_up: bool,
@@ -56,10 +56,8 @@ impl Links {
 
     /// Returns what the host uses an interface for.
     pub fn uses(&mut self, interface: &Interface) -> io::Result<Vec<InterfaceUse>> {
-        let request: Ifinfomsg = IfinfomsgBuilder::default()
-            .ifi_family(RtAddrFamily::Unspecified)
-            .build()
-            .map_err(io::Error::other)?;
+        // Number 0 stands for all.
+        let request: Ifinfomsg = link(0)?.build().map_err(io::Error::other)?;
         let all: Vec<Interface> = self.0.list(Rtm::Getlink, request)?.iter().map(interface_of).collect();
         let master = all.iter().filter(|other| Some(other.index) == interface.master);
         let master = master.map(|other| InterfaceUse::Member {
@@ -78,7 +76,7 @@ impl Links {
             let v6 = address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip()));
             uses.extend(v4.or(v6).filter(|ip| !is_automatic(ip)).map(InterfaceUse::Address));
         }
-        if self.routes(interface.index)? {
+        if self.has_route(interface.index)? {
             uses.push(InterfaceUse::Route);
         }
         Ok(uses)
@@ -86,15 +84,10 @@ impl Links {
 
     /// Returns whether a route leads through an interface, other than those that the kernel makes
     /// for each.
-    fn routes(&mut self, index: u32) -> io::Result<bool> {
-        let request: Rtmsg = RtmsgBuilder::default()
-            .rtm_family(RtAddrFamily::Unspecified)
-            .rtm_dst_len(0)
-            .rtm_src_len(0)
-            .rtm_tos(0)
+    fn has_route(&mut self, index: u32) -> io::Result<bool> {
+        let request: Rtmsg = route(RtAddrFamily::Unspecified)
             .rtm_table(RtTable::Unspec)
             .rtm_protocol(Rtprot::Unspec)
-            .rtm_scope(neli::consts::rtnl::RtScope::Universe)
             .rtm_type(Rtn::Unspec)
             .build()
             .map_err(io::Error::other)?;

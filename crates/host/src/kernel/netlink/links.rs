@@ -80,14 +80,9 @@ impl Links {
     pub fn set_gateway(&mut self, gateway: Ipv4Addr) -> io::Result<()> {
         let attribute = RtattrBuilder::default().rta_type(Rta::Gateway).rta_payload(gateway.octets()).build();
         let attributes = RtBuffer::from_iter([attribute.map_err(io::Error::other)?]);
-        let message: Rtmsg = RtmsgBuilder::default()
-            .rtm_family(RtAddrFamily::Inet)
-            .rtm_dst_len(0)
-            .rtm_src_len(0)
-            .rtm_tos(0)
+        let message: Rtmsg = route(RtAddrFamily::Inet)
             .rtm_table(RtTable::Main)
             .rtm_protocol(Rtprot::Boot)
-            .rtm_scope(RtScope::Universe)
             .rtm_type(Rtn::Unicast)
             .rtattrs(attributes)
             .build()
@@ -112,6 +107,16 @@ impl Links {
 pub(super) fn link(index: u32) -> io::Result<IfinfomsgBuilder> {
     let index = index.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
     Ok(IfinfomsgBuilder::default().ifi_family(RtAddrFamily::Unspecified).ifi_index(index))
+}
+
+/// A message about routes to everywhere, without table, protocol and type yet.
+pub(super) fn route(family: RtAddrFamily) -> RtmsgBuilder {
+    RtmsgBuilder::default()
+        .rtm_family(family)
+        .rtm_dst_len(0)
+        .rtm_src_len(0)
+        .rtm_tos(0)
+        .rtm_scope(RtScope::Universe)
 }
 
 #[cfg(test)]

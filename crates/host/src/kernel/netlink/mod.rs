@@ -48,18 +48,8 @@ impl Netlink {
     {
         self.send(kind, flags, payload)?;
         loop {
-            let (answers, _) = self.socket.recv::<T, P>().map_err(error_of)?;
-            for answer in answers {
-                let answer: Nlmsghdr<T, P> = answer.map_err(error_of)?;
-                // The answer to an earlier request whose caller gave up on an error.
-                if *answer.nl_seq() != self.sequence {
-                    continue;
-                }
-                return match answer.nl_payload() {
-                    NlPayload::Err(error) => Err(io::Error::from_raw_os_error(-*error.error())),
-                    NlPayload::Payload(payload) => Ok(Some(payload.clone())),
-                    _ => Ok(None),
-                };
+            if let Some(answer) = self.receive::<T, P>()?.into_iter().next() {
+                return answer;
             }
         }
     }
@@ -73,20 +63,35 @@ impl Netlink {
         self.send(kind, NlmF::DUMP, payload)?;
         let mut list = Vec::new();
         loop {
-            let (answers, _) = self.socket.recv::<T, P>().map_err(error_of)?;
-            for answer in answers {
-                let answer: Nlmsghdr<T, P> = answer.map_err(error_of)?;
-                if *answer.nl_seq() != self.sequence {
-                    continue;
-                }
-                match answer.nl_payload() {
-                    NlPayload::Err(error) => return Err(io::Error::from_raw_os_error(-*error.error())),
-                    NlPayload::Payload(payload) => list.push(payload.clone()),
+            for answer in self.receive::<T, P>()? {
+                match answer? {
+                    Some(entry) => list.push(entry),
                     // The message that ends the list.
-                    _ => return Ok(list),
+                    None => return Ok(list),
                 }
             }
         }
+    }
+
+    /// Reads messages, and returns those that answer the latest request: none for one without a
+    /// payload, which acknowledges a request or ends a list.
+    fn receive<T, P>(&self) -> io::Result<Vec<io::Result<Option<P>>>>
+    where
+        T: NlType + Debug,
+        P: Size + FromBytesWithInput<Input = usize> + Clone + Debug,
+    {
+        let (messages, _) = self.socket.recv::<T, P>().map_err(error_of)?;
+        let answer = |message: Result<Nlmsghdr<T, P>, SocketError>| match message {
+            Err(error) => Some(Err(error_of(error))),
+            // The answer to an earlier request whose caller gave up on an error.
+            Ok(message) if *message.nl_seq() != self.sequence => None,
+            Ok(message) => Some(match message.nl_payload() {
+                NlPayload::Err(error) => Err(io::Error::from_raw_os_error(-*error.error())),
+                NlPayload::Payload(payload) => Ok(Some(payload.clone())),
+                _ => Ok(None),
+            }),
+        };
+        Ok(messages.filter_map(answer).collect())
     }
 
     fn send<T, P>(&mut self, kind: T, flags: NlmF, payload: P) -> io::Result<()>
