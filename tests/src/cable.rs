@@ -23,7 +23,12 @@ pub struct Cable {
     /// Ethernet address of the card.
     mac: [u8; 6],
     device: OwnedFd,
+    /// A virtio-net header precedes each frame.
+    has_header: bool,
 }
+
+/// Length of that header.
+const HEADER: usize = 10;
 
 /// `struct ifreq` of <linux/if.h>, as `TUNSETIFF` reads it.
 #[repr(C)]
@@ -37,6 +42,8 @@ struct Request {
 /// `IFF_TAP | IFF_NO_PI`: whole frames, without anything before them. The kernel does all offloads,
 /// so frames are as on a wire.
 const FRAMES: i16 = 0x1002;
+/// `IFF_VNET_HDR`: a virtio-net header precedes each frame.
+const WITH_HEADER: i16 = 0x4000;
 const TUNSETIFF: rustix::ioctl::Opcode = opcode::write::<i32>(b'T', 202);
 
 impl Cable {
@@ -45,13 +52,26 @@ impl Cable {
     /// # Panics
     /// If the kernel makes none.
     pub fn plug() -> Self {
+        Self::plug_with(false)
+    }
+
+    /// Makes a card that is down, and to which frames can be sent that have yet to be segmented.
+    ///
+    /// # Panics
+    /// If the kernel makes none.
+    pub fn plug_segmenting() -> Self {
+        Self::plug_with(true)
+    }
+
+    fn plug_with(has_header: bool) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let card = format!("tt{:x}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
         let device = File::options().read(true).write(true).open("/dev/net/tun").expect("TAP devices");
         let device = OwnedFd::from(device);
         let mut name = [0; 16];
         name[..card.len()].copy_from_slice(card.as_bytes());
-        let request = Request { name, flags: FRAMES, rest: [0; 22] };
+        let flags = if has_header { FRAMES | WITH_HEADER } else { FRAMES };
+        let request = Request { name, flags, rest: [0; 22] };
         // SAFETY: the driver reads a `struct ifreq` of 40 bytes for this opcode, which `Request`
         // is.
         let made = unsafe { ioctl(&device, Setter::<TUNSETIFF, Request>::new(request)) };
@@ -60,25 +80,35 @@ impl Cable {
         let address = std::fs::read_to_string(format!("/sys/class/net/{card}/address")).expect("its address");
         let octets: Vec<u8> =
             address.trim().split(':').map(|octet| u8::from_str_radix(octet, 16).expect("hex")).collect();
-        Self { card, mac: octets.try_into().expect("six octets"), device }
+        Self { card, mac: octets.try_into().expect("six octets"), device, has_header }
     }
 
     /// Sends a frame to the card, which must be up.
     pub fn send(&self, frame: &[u8]) {
-        write(&self.device, frame).expect("the card is up");
+        self.send_segmenting([0; HEADER], frame);
+    }
+
+    /// Sends a frame with a virtio-net header to a card that takes one.
+    pub fn send_segmenting(&self, header: [u8; HEADER], frame: &[u8]) {
+        let header = if self.has_header { &header[..] } else { &[] };
+        write(&self.device, &[header, frame].concat()).expect("the card is up");
     }
 
     /// Returns the next frame from the card that the host itself has not sent; `None` if there is
     /// none within `limit`.
     pub fn receive_within(&self, limit: Duration) -> Option<Vec<u8>> {
+        self.receive_if(limit, |frame| frame[6..12] != self.mac)
+    }
+
+    /// Returns the next frame from the card for which `is_wanted` holds; `None` if there is none
+    /// within `limit`.
+    pub fn receive_if(&self, limit: Duration, is_wanted: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
         let end = Instant::now() + limit;
         let mut frame = vec![0; 70_000];
+        let begin = if self.has_header { HEADER } else { 0 };
         loop {
             match read(&self.device, &mut frame[..]) {
-                Ok(len) if frame[6..12] != self.mac => {
-                    frame.truncate(len);
-                    return Some(frame);
-                }
+                Ok(len) if is_wanted(&frame[begin..len]) => return Some(frame[begin..len].to_vec()),
                 Ok(_) => continue,
                 Err(Errno::AGAIN) => {}
                 Err(error) => panic!("the card cannot be read: {error}"),
@@ -100,11 +130,22 @@ impl Cable {
 
     /// Returns what the host says of the card: all its properties, filters and addresses.
     pub fn state(&self) -> String {
+        Self::state_of(&self.card)
+    }
+
+    /// Returns what the host says of a card that has this name now.
+    pub fn state_of(card: &str) -> String {
         let say = |program: &str, words: &str| {
-            let output =
-                Command::new(program).args(words.split_whitespace()).args(["dev", &self.card]).output();
+            let output = Command::new(program).args(words.split_whitespace()).args(["dev", card]).output();
             String::from_utf8_lossy(&output.expect("iproute2 can be run").stdout).into_owned()
         };
-        [say("ip", "-d link show"), say("ip", "addr show"), say("tc", "qdisc show")].concat()
+        [
+            say("ip", "-d link show"),
+            say("ip", "addr show"),
+            say("tc", "qdisc show"),
+            say("tc", "filter show ingress"),
+            say("tc", "filter show egress"),
+        ]
+        .concat()
     }
 }

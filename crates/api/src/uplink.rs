@@ -60,6 +60,8 @@ pub enum InterfaceUse {
     Route,
     /// Another interface is stacked on this one: a VLAN, macvlan or the like.
     Below(String),
+    /// An interface with this Ethernet address is stacked on this one in another network namespace.
+    BelowElsewhere(MacAddr),
 }
 
 impl InterfaceUse {
@@ -70,6 +72,9 @@ impl InterfaceUse {
             Self::Address(ip) => format!("has the address {ip} of this host"),
             Self::Route => "has a route of this host".to_owned(),
             Self::Below(other) => format!("carries the interface `{other}`"),
+            Self::BelowElsewhere(mac) => {
+                format!("carries an interface of another network namespace, with the address {mac}")
+            }
         }
     }
 
@@ -83,6 +88,10 @@ impl InterfaceUse {
             ),
             Self::Route => format!("remove the route first: ip route flush dev {name}"),
             Self::Below(other) => format!("remove the interface above it first: ip link del {other}"),
+            Self::BelowElsewhere(_) => {
+                "remove the interface above it first, which may be that of a container in a macvlan network"
+                    .to_owned()
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Uplinks: vSwitches that reach outside through a network card of the host.
 
+use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -8,8 +9,12 @@ use taut_virtq::header::NetHeader;
 
 const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
 const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
+const C: [u8; 6] = [2, 0, 0, 0, 0, 0xc];
 const OUTSIDE: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
 const ALL: [u8; 6] = [0xff; 6];
+
+/// taut's filter in the output of tc(8): its priority.
+const FILTER: &str = "pref 31349 bpf";
 
 /// A VLAN tag of 802.1Q.
 fn vlan(id: u8) -> [u8; 4] {
@@ -123,24 +128,34 @@ fn frames_from_outside_reach_nobody_to_whom_they_do_not_belong() {
     assert_eq!(rig.cable.receive_within(Duration::from_millis(100)), None, "nothing goes back");
 }
 
-#[test]
-fn the_host_itself_does_not_see_the_frames_of_an_uplink() {
-    let rig = Rig::new();
-    // A request for an address that the host has, though not on this card.
-    let mut request =
-        [&ALL[..], &OUTSIDE, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &OUTSIDE, &[10, 0, 0, 1]].concat();
-    request.extend([0, 0, 0, 0, 0, 0, 127, 0, 0, 1]);
+/// Returns a question for the Ethernet address of an address that this host has on another card.
+fn question() -> Vec<u8> {
     let own = Command::new("ip").args(["-4", "-br", "addr"]).output().unwrap();
     let own = String::from_utf8_lossy(&own.stdout).into_owned();
-    let own = own.split_whitespace().filter_map(|word| word.split_once('/')?.0.parse().ok());
-    let own = own.filter(|ip: &std::net::Ipv4Addr| !ip.is_loopback()).next();
-    if let Some(ip) = own {
-        let at = request.len() - 4;
-        request[at..].copy_from_slice(&ip.octets());
-    }
-    request.resize(60, 0);
-    rig.cable.send(&request);
-    assert_eq!(rig.cable.receive_within(Duration::from_millis(300)), None, "nobody answers");
+    let own = own.split_whitespace().filter_map(|word| word.split_once('/')?.0.parse::<Ipv4Addr>().ok());
+    let ip = own.filter(|ip| !ip.is_loopback()).next().expect("the host has an IPv4 address");
+    let mut question = [&ALL[..], &OUTSIDE, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &OUTSIDE, &[0; 4]].concat();
+    question.extend([0; 6]);
+    question.extend(ip.octets());
+    question.resize(60, 0);
+    question
+}
+
+#[test]
+fn the_host_itself_does_not_see_the_frames_of_an_uplink() {
+    let taut = Taut::start().with_lan();
+    let cable = Cable::plug();
+    ip(&format!("link set {} up", cable.card));
+    let answers = |limit: u64| {
+        cable.send(&question());
+        let is_answer = |frame: &[u8]| frame[..6] == OUTSIDE && frame[12..14] == [8, 6];
+        cable.receive_if(Duration::from_millis(limit), is_answer).is_some()
+    };
+    assert!(answers(5000), "without taut, the host answers for all its addresses");
+    taut.ok(["uplink", "add", "sw", &cable.card]);
+    assert!(!answers(300));
+    taut.ok(["uplink", "remove", &cable.card]);
+    assert!(answers(5000), "the card is the host's again");
 }
 
 #[test]
@@ -165,7 +180,35 @@ fn a_card_in_use_is_refused_and_left_as_it_is() {
     ip(&format!("link set {card} up"));
     ip(&format!("route add 10.71.8.0/24 dev {card}"));
     refused("it has a route of this host");
+    ip("route del 10.71.8.0/24");
+    let second = Cable::plug();
+    ip(&format!("link set {} up", second.card));
+    ip(&format!("route add 10.71.8.0/24 nexthop dev {} nexthop dev {card}", second.card));
+    refused("it has a route of this host");
+    ip("route del 10.71.8.0/24");
+    ip(&format!("addr add 10.71.9.1/24 dev {card} label {card}:0"));
+    refused("it has the address 10.71.9.1 of this host");
+    ip(&format!("addr flush dev {card}"));
+    let (above, elsewhere) = (card.replace("tt", "tm"), card.replace("tt", "tn"));
+    ip(&format!("netns add {elsewhere}"));
+    ip(&format!("link add {above} link {card} type macvlan"));
+    refused(&format!("it carries the interface `{above}`"));
+    ip(&format!("link set {above} netns {elsewhere}"));
+    ip(&format!("-n {elsewhere} link set {above} up"));
+    refused("it carries an interface of another network namespace, with the address ");
+    ip(&format!("netns del {elsewhere}"));
     ip(&format!("link set {card} down"));
+    eventually("the kernel has removed the interface above", || {
+        let told = taut.run(["uplink", "add", "sw", card]);
+        told.success.then(|| taut.ok(["uplink", "remove", card]))
+    });
+    let other_name = card.replace("tt", "ta");
+    ip(&format!("link property add dev {card} altname {other_name}"));
+    let told = taut.refused(["uplink", "add", "sw", &other_name]);
+    assert!(
+        told.contains(&format!("`{other_name}` is an alternative name of the interface `{card}`")),
+        "{told}"
+    );
 
     let absent = taut.refused(["uplink", "add", "sw", "tt-absent"]);
     assert!(absent.contains("this host has no network interface `tt-absent`"), "{absent}");
@@ -183,6 +226,16 @@ fn a_card_in_use_is_refused_and_left_as_it_is() {
     assert!(used.contains(&format!("uplink/{card}")), "{used}");
 }
 
+/// Waits until the kernel has given a card that is up its own address, and returns its state.
+fn settled(cable: &Cable) -> String {
+    let off = std::fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", cable.card));
+    let has_ipv6 = off.is_ok_and(|off| off.trim() == "0");
+    eventually("the card has settled", || {
+        let state = cable.state();
+        (!has_ipv6 || state.contains("fe80") && !state.contains("tentative")).then_some(state)
+    })
+}
+
 #[test]
 fn a_card_is_given_back_as_it_was() {
     let mut taut = Taut::start().with_lan();
@@ -192,21 +245,151 @@ fn a_card_is_given_back_as_it_was() {
     for (cable, state) in [(&down, "up"), (&down, "down"), (&up, "up")] {
         ip(&format!("link set {} {state}", cable.card));
     }
-    // The kernel gives it an address some time after it is up.
-    let settled = || {
-        let states = [down.state(), up.state()];
-        (states[1].contains("fe80") && !states[1].contains("tentative")).then_some(states)
+    let before = [down.state(), settled(&up)];
+    let add = |taut: &Taut| {
+        taut.ok(["uplink", "add", "sw", &down.card]);
+        taut.ok(["uplink", "add", "other", &up.card]);
     };
-    let before = eventually("the card that is up has settled", settled);
-    taut.ok(["uplink", "add", "sw", &down.card]);
-    taut.ok(["uplink", "add", "other", &up.card]);
-    assert!(up.state().contains("clsact"), "{}", up.state());
+    add(&taut);
+    assert!(up.state().contains("clsact") && up.state().contains(FILTER), "{}", up.state());
     // The note of what has to be put back survives the daemon.
     taut.kill_daemon();
     taut.restart_daemon();
     taut.ok(["uplink", "remove", &down.card]);
+    assert_eq!(down.state(), before[0], "directly after the command");
     taut.ok(["uplink", "remove", &up.card]);
-    eventually("both are as before", || ([down.state(), up.state()] == before).then_some(()));
+    assert_eq!(up.state(), before[1]);
+    add(&taut);
+    taut.shut_down();
+    assert_eq!([down.state(), up.state()], before);
+    taut.restart_daemon();
+}
+
+#[test]
+fn filters_of_others_stay_when_a_card_is_given_back() {
+    let taut = Taut::start().with_lan();
+    let cable = Cable::plug();
+    let card = &*cable.card;
+    let tc = |words: &str| {
+        assert!(Command::new("tc").args(words.split_whitespace()).status().unwrap().success(), "tc {words}");
+    };
+    let accept_all = "1,6 0 0 4294967295,";
+    for before in [true, false] {
+        if before {
+            tc(&format!("qdisc add dev {card} clsact"));
+        }
+        taut.ok(["uplink", "add", "sw", card]);
+        if !before {
+            let filter = ["filter", "add", "dev", card, "egress", "bpf", "bytecode", accept_all];
+            assert!(Command::new("tc").args(filter).status().unwrap().success());
+        }
+        taut.ok(["uplink", "remove", card]);
+        let state = cable.state();
+        assert!(state.contains("clsact") && !state.contains(FILTER), "{before}: {state}");
+        assert_eq!(state.contains("bytecode"), !before, "{state}");
+        tc(&format!("qdisc del dev {card} clsact"));
+    }
+}
+
+#[test]
+fn a_card_with_another_name_and_address_is_given_back_before_another_card_takes_its_place() {
+    let taut = Taut::start().with_lan();
+    let cable = Cable::plug();
+    let (card, renamed) = (&*cable.card, cable.card.replace("tt", "tr"));
+    taut.ok(["uplink", "add", "sw", card]);
+    for words in ["down", "address 02:00:00:00:00:77", &format!("name {renamed}")] {
+        ip(&format!("link set {card} {words}"));
+    }
+    ip(&format!("link set {renamed} up"));
+    let reason = || taut.json(["uplink", "show", card])["status"]["reason"].as_str().map(str::to_owned);
+    eventually("that its card is gone is told", || reason()?.contains("no network interface").then_some(()));
+    assert!(Cable::state_of(&renamed).contains(FILTER), "nobody else sees its frames meanwhile");
+
+    let peer = card.replace("tt", "tp");
+    ip(&format!("link add {card} type veth peer name {peer}"));
+    ip(&format!("link set {peer} up"));
+    eventually("the other card takes its place", || reason().is_none().then_some(()));
+    let state = Cable::state_of(&renamed);
+    assert!(!state.contains("clsact") && !state.contains(",UP"), "the first one is given back: {state}");
+    taut.ok(["uplink", "remove", card]);
+    ip(&format!("link del {card}"));
+}
+
+#[test]
+fn an_uplink_can_move_to_another_vswitch() {
+    let mut rig = Rig::new();
+    rig.taut.ok(["vswitch", "create", "other"]);
+    rig.taut.ok(["portgroup", "create", "there", "--vswitch", "other"]);
+    let mut c = RawPort::attach(&rig.taut, "c", "there", C);
+    let told = rig.taut.ok(["uplink", "set", &rig.cable.card, "--vswitch", "other"]);
+    assert!(told.contains("of vSwitch other, link up"), "{told}");
+    rig.cable.send(&frame(ALL, OUTSIDE, &[], 1));
+    assert_eq!(next(&mut c), frame(ALL, OUTSIDE, &[], 1));
+    send(&mut rig.a, &frame(OUTSIDE, A, &[], 2));
+    send(&mut c, &frame(OUTSIDE, C, &[], 3));
+    assert_eq!(rig.cable.receive(), frame(OUTSIDE, C, &[], 3), "nothing from the first vSwitch");
+    assert_eq!(rig.a.receive(), None);
+}
+
+/// A tagged frame to port `b` with a number in four bytes, and a pattern behind it.
+fn numbered(number: u32) -> [Vec<u8>; 2] {
+    let payload = [&number.to_be_bytes()[..], &[number as u8; 80]].concat();
+    let sent = [&B[..], &OUTSIDE, &vlan(10), &[0x88, 0xb5], &payload].concat();
+    let received = [&B[..], &OUTSIDE, &[0x88, 0xb5], &payload].concat();
+    [sent, received]
+}
+
+#[test]
+fn no_frame_is_lost_or_damaged_when_a_fabric_dies_or_is_upgraded() {
+    let Rig { taut, cable, mut b, .. } = Rig::new();
+    let count = 6000_u32;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..count {
+                cable.send(&numbered(number)[0]);
+                if number % 8 == 7 {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            }
+        });
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            kill_9(taut.fabric_pid());
+            std::thread::sleep(Duration::from_millis(500));
+            taut.ok(["daemon", "upgrade-fabric"]);
+        });
+        let mut expected = 0;
+        while expected < count {
+            let got = next(&mut b);
+            let number = u32::from_be_bytes(got[14..18].try_into().unwrap());
+            assert_eq!(got, numbered(number)[1], "frame {number} is whole");
+            // The frames of the burst in which the fabric died may come twice.
+            assert!(number <= expected, "{number} after {expected} frames");
+            expected = expected.max(number + 1);
+        }
+    });
+}
+
+#[test]
+fn a_frame_that_cannot_be_described_does_not_make_an_uplink_deaf() {
+    let taut = Taut::start().with_lan();
+    let cable = Cable::plug_segmenting();
+    taut.ok(["uplink", "add", "sw", &cable.card]);
+    let mut a = RawPort::attach(&taut, "a", "lan", A);
+    // A UDP datagram that would have to be fragmented (`VIRTIO_NET_HDR_GSO_UDP`).
+    let mut datagram = [&A[..], &OUTSIDE, &[8, 0, 0x45, 0]].concat();
+    datagram.extend(2028_u16.to_be_bytes());
+    datagram.extend([0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    datagram.extend([0, 9, 0, 9, 7, 216, 0, 0]);
+    datagram.resize(14 + 2028, 7);
+    let [length, size] = [42_u16, 1400].map(u16::to_ne_bytes);
+    let header = [1, 3, length[0], length[1], size[0], size[1], 34, 0, 6, 0];
+    cable.send_segmenting(header, &datagram);
+    eventually("frames are received again", || {
+        cable.send(&frame(A, OUTSIDE, &[], 1));
+        a.await_frame(Duration::from_millis(100));
+        a.receive().map(drop)
+    });
 }
 
 #[test]

@@ -126,6 +126,9 @@ pub enum FromFabric {
         /// The fabric answers [`ToFabric::Ping`].
         #[serde(default)]
         answers_pings: bool,
+        /// The fabric knows [`super::config::PortKind::Uplink`] and [`Attachment::Packet`].
+        #[serde(default)]
+        has_uplinks: bool,
     },
     /// Answer to [`ToFabric::Ping`].
     Pong {

@@ -58,6 +58,7 @@ impl Control {
             pid: std::process::id(),
             revision: self.config.revision,
             answers_pings: true,
+            has_uplinks: true,
         };
         self.tautd.welcome(&welcome, protocol == PROTOCOL);
         if protocol != PROTOCOL {

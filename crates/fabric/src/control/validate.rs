@@ -56,13 +56,14 @@ fn valid_ports(wanted: &[PortConfig]) -> (BTreeMap<PortId, &PortConfig>, Vec<(Po
     let mut ports = BTreeMap::new();
     let mut refused = Vec::new();
     let mut addresses = HashMap::<_, Vec<&Vlan>>::new();
+    let mut outside = BTreeSet::new();
     for port in wanted {
         let why = if let Some(why) = beyond_numbers(port.id) {
             Some(why)
         } else if ports.contains_key(&port.id) {
             Some("the number is taken".to_owned())
         } else if port.kind == PortKind::Uplink {
-            None
+            (!outside.insert(port.segment)).then(|| "its vSwitch has an uplink already".to_owned())
         } else if !port.mac.is_assignable() {
             Some(format!("{} is not an address that a card can have", port.mac))
         } else if addresses.get(&(port.segment, port.mac)).is_some_and(|vlans| conflict(vlans, &port.vlan)) {
@@ -161,6 +162,16 @@ mod tests {
                 (6, "ff:ff:ff:ff:ff:ff is not an address that a card can have"),
             ]
         );
+    }
+
+    #[test]
+    fn a_segment_has_one_uplink() {
+        let uplink = |id, segment| PortConfig { kind: PortKind::Uplink, ..port(id, 1, segment) };
+        let config =
+            FabricConfig { ports: vec![uplink(1, 1), uplink(2, 2), uplink(3, 1)], ..FabricConfig::default() };
+        let Valid { ports, refused, .. } = validate(&config);
+        assert_eq!(ports.keys().map(|id| id.0).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(refused, [(PortId(3), "its vSwitch has an uplink already".to_owned())]);
     }
 
     fn socket(id: u16, cid: u32) -> SocketConfig {

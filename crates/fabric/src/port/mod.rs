@@ -27,6 +27,7 @@ pub mod stream;
 pub mod tap;
 pub mod vnic;
 pub mod vnic_device;
+pub mod wait_budget;
 
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};

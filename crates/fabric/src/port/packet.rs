@@ -4,19 +4,21 @@
 //! the kernel by one system call; received ones are in a ring that kernel and process share.
 
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use taut_api::fabric::message::PacketSocket;
 use taut_api::fabric::{DropReason, ForeignFd};
-use taut_virtq::header::{self, NEEDS_CSUM, NetHeader};
+use taut_virtq::header::{self, NetHeader};
 
 use super::frame::{Body, Failure, Frame, Put};
 use crate::net::ethernet::{HEADER, TAG};
 use crate::net::software_offload::{NO_OFFLOADS, Offloads};
+use crate::net::vlan::TagEdit;
 use crate::sys::counters::PortBlock;
-use crate::sys::packet_ring::{Received, Ring};
+use crate::sys::packet_ring::{Received, Ring, SPARE};
 
 /// Length of the virtio-net header before each frame, which has no `num_buffers`.
 const SHORT_HEADER: usize = header::LEN - size_of::<u16>();
@@ -52,28 +54,65 @@ impl Tx {
     pub fn first(&mut self) -> Result<Option<(NetHeader, &[u8])>, Failure> {
         while self.held.is_none() {
             let Some(received) = self.ring.first() else { return Ok(None) };
+            if received.marked {
+                restore(&received, self.ring.slot());
+            } else if save(&received, self.ring.slot()) {
+                self.ring.mark();
+            }
             self.held = hold(received, self.ring.slot());
             if self.held.is_none() {
                 self.counters.drop_from(DropReason::Oversize);
-                self.ring.release();
+                self.ring.advance();
             }
         }
         let held = self.held;
         Ok(held.and_then(|held| Some((held.header, self.ring.slot().get(held.at..held.at + held.len)?))))
     }
 
-    /// Releases the current frame.
+    /// Goes on to the next frame. The kernel gets the slots back by [`Self::release`].
     pub fn taken(&mut self) {
         self.held = None;
+        self.ring.advance();
+    }
+
+    /// Gives the slots of taken frames back to the kernel: receivers have the frames now. If this
+    /// process ends before, the next one delivers them again.
+    pub fn release(&mut self) {
         self.ring.release();
+    }
+}
+
+/// Returns the bytes that change when the tag of a frame is put back: the end of the virtio-net
+/// header, which is read before, and the two addresses. `None` for an impossible slot.
+fn edited(received: &Received) -> Option<Range<usize>> {
+    let begin = received.at.checked_sub(TAG).filter(|begin| *begin >= SPARE.end)?;
+    Some(begin..received.at + ADDRESSES)
+}
+
+/// Saves the bytes that change when the tag of a frame is put back. Returns `false` if nothing will
+/// change.
+fn save(received: &Received, slot: &mut [u8]) -> bool {
+    match edited(received) {
+        Some(edited) if received.tag.is_some() && edited.end <= slot.len() => {
+            slot.copy_within(edited, SPARE.start);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Undoes the change of a process that ended while it had the frame. The saved bytes stay.
+fn restore(received: &Received, slot: &mut [u8]) {
+    if let Some(edited) = edited(received).filter(|edited| edited.end <= slot.len()) {
+        slot.copy_within(SPARE, edited.start);
     }
 }
 
 /// Puts the tag of a frame back into it, and reads its virtio-net header. Returns `None` for a
 /// frame that the slot has only in part.
 fn hold(received: Received, slot: &mut [u8]) -> Option<Held> {
-    let Received { mut at, mut len, is_whole, tag } = received;
-    let begin = at.checked_sub(SHORT_HEADER).filter(|_| is_whole)?;
+    let Received { mut at, mut len, is_whole, tag, .. } = received;
+    let begin = at.checked_sub(SHORT_HEADER).filter(|begin| is_whole && *begin >= SPARE.end)?;
     let mut bytes = [0; header::LEN];
     bytes[..SHORT_HEADER].copy_from_slice(slot.get(begin..at)?);
     let mut header = NetHeader::from_bytes(&bytes);
@@ -85,10 +124,7 @@ fn hold(received: Received, slot: &mut [u8]) -> Option<Held> {
         at -= TAG;
         len += TAG;
         slot[at + ADDRESSES..at + ADDRESSES + TAG].copy_from_slice(&tag);
-        if header.flags & NEEDS_CSUM != 0 {
-            header.csum_start = header.csum_start.saturating_add(TAG as u16);
-        }
-        header.hdr_len = header.hdr_len.saturating_add(TAG as u16);
+        header = TagEdit::Insert(u16::from_be_bytes([tag[2], tag[3]])).header(&header);
     }
     Some(Held { header, at, len })
 }
@@ -148,18 +184,18 @@ fn outcome(sent: io::Result<usize>) -> Put {
 
 #[cfg(test)]
 mod tests {
-    use taut_virtq::header::GSO_TCPV4;
+    use taut_virtq::header::{GSO_TCPV4, NEEDS_CSUM};
 
     use super::*;
 
     /// A slot with this frame behind its virtio-net header.
     fn slot(header: NetHeader, frame: &[u8]) -> (Received, Vec<u8>) {
-        let at = 48 + SHORT_HEADER;
-        let mut slot = vec![0xee; 48];
+        let at = 66 + SHORT_HEADER;
+        let mut slot = vec![0xee; 66];
         slot.extend(&header.to_bytes()[..SHORT_HEADER]);
         slot.extend(frame);
         slot.resize(2048, 0xee);
-        (Received { at, len: frame.len(), is_whole: true, tag: None }, slot)
+        (Received { at, len: frame.len(), is_whole: true, tag: None, marked: false }, slot)
     }
 
     #[test]
@@ -183,11 +219,42 @@ mod tests {
     }
 
     #[test]
+    fn a_successor_puts_the_tag_back_once() {
+        let plain: Vec<u8> = (0..90).collect();
+        let header = NetHeader { flags: NEEDS_CSUM, csum_start: 34, csum_offset: 6, ..NetHeader::default() };
+        let (received, mut slot) = slot(header, &plain);
+        let received = Received { tag: Some([0x81, 0, 0xa0, 7]), ..received };
+        assert!(save(&received, &mut slot));
+        let saved = slot.clone();
+        let held = hold(received, &mut slot).unwrap();
+        let first = (held.header, slot[held.at..held.at + held.len].to_vec());
+        // The process may have ended anywhere between saving and the last changed byte.
+        let whole = slot.clone();
+        for changed in 0..=edited(&received).unwrap().len() {
+            let mut slot = saved.clone();
+            let edited = edited(&received).unwrap();
+            slot[edited.start..edited.start + changed]
+                .copy_from_slice(&whole[edited.start..edited.start + changed]);
+            for again in 0..2 {
+                restore(&received, &mut slot);
+                let held = hold(received, &mut slot).unwrap();
+                let found = (held.header, slot[held.at..held.at + held.len].to_vec());
+                assert_eq!(found, first, "{changed} bytes, {again}");
+            }
+        }
+        assert!(!save(&Received { tag: None, ..received }, &mut slot), "nothing changes");
+    }
+
+    #[test]
     fn parts_of_frames_and_impossible_slots_are_dropped() {
         let (received, mut slot) = slot(NO_OFFLOADS, &[1; 60]);
         assert!(hold(Received { is_whole: false, ..received }, &mut slot).is_none());
         assert!(hold(Received { at: 4, ..received }, &mut slot).is_none());
+        assert!(hold(Received { at: 50, ..received }, &mut slot).is_none());
         assert!(hold(Received { at: 5000, ..received }, &mut slot).is_none());
+        let beyond = Received { at: 5000, tag: Some([0x81, 0, 0, 1]), ..received };
+        assert!(!save(&beyond, &mut slot));
+        restore(&beyond, &mut slot);
         let short = Received { len: 8, tag: Some([0x81, 0, 0, 1]), ..received };
         assert_eq!(hold(short, &mut slot).unwrap().len, 8, "the switch drops it");
     }

@@ -10,6 +10,7 @@ use taut_api::fabric::counters::PortWord;
 use super::end::{RxEnd, TxEnd};
 use super::frame::Fresh;
 use super::paced::Paced;
+use super::wait_budget::{ReceiverBudget, UplinkBudget};
 use crate::lro::Lro;
 use crate::sys::counters::PortBlock;
 use crate::sys::epoll::Watched;
@@ -30,6 +31,8 @@ pub struct TxSlot {
     pub lro: Lro,
     /// Time at which a worker looks at the queue even if it does not serve it.
     pub deadline: Deadline,
+    /// Waiting time that is left to the frames of an uplink.
+    pub waits: UplinkBudget,
 }
 
 impl TxSlot {
@@ -51,6 +54,8 @@ pub struct RxSlot {
     pub(super) watch: Option<Watch>,
     /// Time since which the queue has had no room, or no end, for a waiting frame.
     pub full_since: Option<Instant>,
+    /// Waiting time that is left for frames from uplinks.
+    pub waits: ReceiverBudget,
     /// Frames that were delivered, but not yet counted and published.
     pub fresh: Fresh,
     /// Time at which a worker looks at the queue even if nobody delivers.
@@ -60,6 +65,16 @@ pub struct RxSlot {
 }
 
 impl RxSlot {
+    /// Notes that the queue has taken a frame at `now`.
+    #[inline]
+    pub fn had_room(&mut self, now: Instant) {
+        if let Some(since) = self.full_since.take() {
+            // No frame from an uplink has waited longer than was left when the wait began.
+            let waited = now.saturating_duration_since(since).min(self.waits.left(since));
+            self.waits.spend(waited, now);
+        }
+    }
+
     /// Makes delivered frames visible to the guest, interrupts it if that is due, and counts.
     ///
     /// Returns the time at which an interrupt will be due.
@@ -98,12 +113,14 @@ impl RxSlot {
             paced.flush(end, &mut self.fresh, counters);
         }
         let now = Instant::now();
+        // A guest does not get a new budget by a new ring.
+        self.had_room(now);
         self.publish(now, counters);
         let mut end = self.end.take();
         if let Some(RxEnd::Vnic(end)) = &mut end {
             end.notifier().release(now, counters);
         }
-        *self = Self { paced, ..Self::default() };
+        *self = Self { paced, waits: self.waits, ..Self::default() };
         end
     }
 }

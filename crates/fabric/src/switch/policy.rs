@@ -62,7 +62,8 @@ pub fn route(
         Some(member) if member == sender => Route::Back,
         Some(member) => Route::To(member),
         None => match segment.uplink() {
-            Some(uplink) if uplink != sender => Route::Outside(uplink),
+            // Nothing goes from outside to outside.
+            Some(uplink) if !from.is_uplink => Route::Outside(uplink),
             _ => Route::Unknown,
         },
     };

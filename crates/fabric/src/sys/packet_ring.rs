@@ -8,10 +8,11 @@
 
 use std::io;
 use std::mem::offset_of;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use libc::tpacket2_hdr;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -21,6 +22,13 @@ use taut_api::fabric::message::PacketRing;
 const ALIGNMENT: u32 = 16;
 /// Most bytes of a ring.
 const LARGEST: u64 = 1 << 30;
+/// Status of a slot that [`Ring::mark`] has marked. The kernel does not use this bit, and clears it
+/// with the next frame.
+const MARKED: u32 = 1 << 24;
+
+/// Bytes of a slot that nobody needs: the kernel has the sender's address there
+/// (`struct sockaddr_ll`), which the frame has as well.
+pub const SPARE: Range<usize> = size_of::<tpacket2_hdr>()..size_of::<tpacket2_hdr>() + 16;
 
 /// A mapped ring.
 #[derive(Debug)]
@@ -33,6 +41,8 @@ pub struct Ring {
     at: Option<u32>,
     /// The slot `at` was seen to belong to this process.
     held: bool,
+    /// Number of slots before `at` that were read and not given back yet.
+    read: u32,
 }
 
 // SAFETY: the mapping belongs to this value alone and can be used from any thread.
@@ -49,6 +59,8 @@ pub struct Received {
     pub is_whole: bool,
     /// The VLAN tag that the kernel took out of the frame: its type and content, as on the wire.
     pub tag: Option<[u8; 4]>,
+    /// The slot was marked, by this process or by the one before it.
+    pub marked: bool,
 }
 
 impl Ring {
@@ -62,17 +74,17 @@ impl Ring {
         // SAFETY: the kernel chooses an address that is not in use.
         let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, socket, 0)? };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Self { base, shape, at: None, held: false })
+        Ok(Self { base, shape, at: None, held: false, read: 0 })
     }
 
-    /// Returns where the oldest frame is; `None` if the ring is empty. It is the same one until
-    /// [`Self::release`] is called.
+    /// Returns where the oldest frame is that was not read yet; `None` if there is none. It is the
+    /// same one until [`Self::advance`] is called.
     pub fn first(&mut self) -> Option<Received> {
         if self.at.is_none() {
             self.at = self.find();
         }
         let at = self.at?;
-        self.held = self.is_ours(at);
+        self.held = self.read < self.slots() && self.is_ours(at);
         if !self.held {
             return None;
         }
@@ -84,15 +96,27 @@ impl Ring {
             len: (header.tp_snaplen as usize).min(slot - frame),
             is_whole: header.tp_snaplen == header.tp_len && header.tp_snaplen as usize <= slot - frame,
             tag: tag(&header),
+            marked: header.tp_status & MARKED != 0,
         })
+    }
+
+    /// Marks the slot of the frame that [`Self::first`] found, until it is given back. The mark
+    /// survives the process. What was written to the slot before is there if the mark is; what is
+    /// written afterwards may be.
+    pub fn mark(&mut self) {
+        if let Some(at) = self.at
+            && self.held
+        {
+            self.status(at).fetch_or(MARKED, AcqRel);
+        }
     }
 
     /// Returns the slot of the frame that [`Self::first`] found; nothing if it found none.
     pub fn slot(&mut self) -> &mut [u8] {
         match self.at {
             // SAFETY: `address` is the beginning of a slot of this many bytes in the mapping. The
-            // slot belongs to this process, so the kernel does not touch it until `release`, which
-            // needs `&mut self` and so ends this borrow.
+            // slot belongs to this process, so the kernel does not touch it until `release` is
+            // called after `advance`. Both need `&mut self` and so end this borrow.
             Some(at) if self.held => unsafe {
                 std::slice::from_raw_parts_mut(self.address(at).cast(), self.shape.slot as usize)
             },
@@ -100,29 +124,39 @@ impl Ring {
         }
     }
 
-    /// Gives the slot of the oldest frame back to the kernel.
-    pub fn release(&mut self) {
+    /// Goes on to the next frame. The one that [`Self::first`] found is read; its slot belongs to
+    /// this process until [`Self::release`] is called, so that a successor would find it.
+    pub fn advance(&mut self) {
         if let Some(at) = self.at
             && std::mem::take(&mut self.held)
         {
-            self.status(at).store(libc::TP_STATUS_KERNEL, Release);
             self.at = Some((at + 1) % self.slots());
+            self.read += 1;
         }
     }
 
-    /// Finds the oldest frame: the slot that belongs to this process behind one that does not. In a
-    /// full ring it is the one with the earliest time.
+    /// Gives the slots of all frames that were read back to the kernel.
+    pub fn release(&mut self) {
+        let read = std::mem::take(&mut self.read);
+        let Some(at) = self.at.filter(|_| read > 0) else { return };
+        let slots = self.slots();
+        for before in (1..=read).rev() {
+            self.status((at + slots - before) % slots).store(libc::TP_STATUS_KERNEL, Release);
+        }
+    }
+
+    /// Finds the oldest frame: in the first of the slots in a row that belong to this process.
+    /// There are several such rows if the kernel still writes a frame whose successor is complete;
+    /// then, and in a full ring, the time decides.
     fn find(&self) -> Option<u32> {
         let slots = self.slots();
-        let mut ours = (0..slots).filter(|at| self.is_ours(*at));
-        let first = ours.next()?;
-        let begins = |at: &u32| !self.is_ours((at + slots - 1) % slots);
-        let begin = [first].into_iter().chain(ours).find(begins);
+        let ours = || (0..slots).filter(|at| self.is_ours(*at));
         let time = |at: &u32| {
             let header = self.header(*at);
             (header.tp_sec, header.tp_nsec)
         };
-        begin.or_else(|| (0..slots).filter(|at| self.is_ours(*at)).min_by_key(time))
+        let first = ours().filter(|at| !self.is_ours((at + slots - 1) % slots)).min_by_key(time);
+        first.or_else(|| ours().min_by_key(time))
     }
 
     fn slots(&self) -> u32 {
@@ -260,9 +294,11 @@ mod tests {
     }
 
     fn read(ring: &mut Ring) -> Option<(Vec<u8>, Option<[u8; 4]>)> {
-        let Received { at, len, is_whole, tag } = ring.first()?;
+        let Received { at, len, is_whole, tag, marked } = ring.first()?;
+        assert!(!marked);
         assert!(is_whole);
         let frame = ring.slot()[at..at + len].to_vec();
+        ring.advance();
         ring.release();
         Some((frame, tag))
     }
@@ -275,7 +311,7 @@ mod tests {
         for round in 0..20_u8 {
             let kind = if round % 2 == 0 { 0 } else { 0x88a8 };
             assert!(kernel.put(&[round; 60], None) && kernel.put(&[round; 61], Some((kind, 0x1007))));
-            assert_eq!(ring.first(), ring.first(), "it stays until it is released");
+            assert_eq!(ring.first(), ring.first(), "it stays until the reader goes on");
             assert_eq!(read(&mut ring), Some((vec![round; 60], None)));
             let tag = if kind == 0 { [0x81, 0, 0x10, 7] } else { [0x88, 0xa8, 0x10, 7] };
             assert_eq!(read(&mut ring), Some((vec![round; 61], Some(tag))));
@@ -307,6 +343,74 @@ mod tests {
             assert_eq!(read(&mut next), None);
             assert!(kernel.put(&[99; 60], None));
             assert_eq!(read(&mut next), Some((vec![99; 60], None)), "also if it found none at first");
+        }
+    }
+
+    #[test]
+    fn a_successor_sees_the_mark_of_a_slot_until_it_is_given_back() {
+        let mut kernel = Kernel::new();
+        let mut ring = kernel.reader();
+        ring.mark();
+        for round in 0..6 {
+            assert!(kernel.put(&[round; 60], None));
+            assert!(!ring.first().unwrap().marked, "in round {round}");
+            ring.slot()[SPARE].fill(round);
+            ring.mark();
+            let mut next = kernel.reader();
+            assert!(next.first().unwrap().marked);
+            assert_eq!(next.slot()[SPARE], [round; 16]);
+            ring.advance();
+            ring.release();
+        }
+        assert!(kernel.put(&[9; 60], None));
+        assert!(!ring.first().unwrap().marked, "the kernel clears it");
+    }
+
+    #[test]
+    fn a_successor_finds_what_was_read_and_not_given_back() {
+        let mut kernel = Kernel::new();
+        let mut ring = kernel.reader();
+        for at in 0..9 {
+            assert!(kernel.put(&[at; 60], None));
+            if at < 3 {
+                read(&mut ring).unwrap();
+            }
+        }
+        let mut found = 0;
+        while ring.first().is_some() {
+            ring.advance();
+            found += 1;
+        }
+        assert_eq!(found, 6, "each slot is read once");
+        assert_eq!(read(&mut kernel.reader()), Some((vec![3; 60], None)));
+        ring.release();
+        assert_eq!(kernel.reader().first(), None);
+        assert!(kernel.put(&[9; 60], None));
+        assert_eq!(read(&mut ring), Some((vec![9; 60], None)));
+    }
+
+    #[test]
+    fn a_successor_begins_with_the_oldest_frame_also_if_one_is_not_complete() {
+        for before in 0..6 {
+            let mut kernel = Kernel::new();
+            let mut ring = kernel.reader();
+            for at in 0..before {
+                assert!(kernel.put(&[at; 60], None));
+                read(&mut ring).unwrap();
+            }
+            for at in 0..4 {
+                assert!(kernel.put(&[at; 60], None));
+            }
+            // The third frame is still being written.
+            let third = (u32::from(before) + 2) % 6;
+            kernel.ring.status(third).store(libc::TP_STATUS_KERNEL, Release);
+            let mut next = kernel.reader();
+            assert_eq!(read(&mut next), Some((vec![0; 60], None)), "behind {before}");
+            assert_eq!(read(&mut next), Some((vec![1; 60], None)));
+            assert_eq!(read(&mut next), None);
+            kernel.ring.status(third).store(libc::TP_STATUS_USER, Release);
+            assert_eq!(read(&mut next), Some((vec![2; 60], None)));
+            assert_eq!(read(&mut next), Some((vec![3; 60], None)));
         }
     }
 

@@ -47,7 +47,7 @@ pub(super) fn serve(
         };
         return Outcome { frames: 0, next, incidents: Vec::new() };
     }
-    let TxSlot { end, pieces_done, lro, deadline, .. } = &mut *slot;
+    let TxSlot { end, pieces_done, lro, deadline, waits, .. } = &mut *slot;
     work.flow_cache.begin(now);
     let mut forwarder = Forwarder::new(segment, source.member, now, work);
     let mut done = 0;
@@ -67,11 +67,19 @@ pub(super) fn serve(
         }
         Some(TxEnd::Tap(tx)) => DeviceBurst::new(&mut forwarder, &mut gate, lro).run(tx, pieces_done),
         Some(TxEnd::Stream(tx)) => DeviceBurst::new(&mut forwarder, &mut gate, lro).run(tx, pieces_done),
-        Some(TxEnd::Packet(tx)) => DeviceBurst::new(&mut forwarder, &mut gate, lro).run(tx, pieces_done),
+        Some(TxEnd::Packet(tx)) => {
+            forwarder.limit_waits(waits.left(now));
+            let next = DeviceBurst::new(&mut forwarder, &mut gate, lro).run(tx, pieces_done);
+            waits.charge(now, matches!(next, Ok(Next::Wait(_))));
+            next
+        }
     };
     drop(gate);
     let frames = forwarder.finish(timers);
     drop(forwarder);
+    if let Some(TxEnd::Packet(tx)) = end {
+        tx.release();
+    }
     if let Some(TxEnd::Vnic(tx)) = end
         && let Some(when) = tx.complete(done, now, &port.counters)
         && deadline.request(when)

@@ -11,6 +11,8 @@ use crate::facts::Desired;
 /// Interface that is to be an uplink, as the host has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Candidate {
+    /// Name of the interface, if it was found by an alternative name.
+    pub proper_name: Option<String>,
     /// True for an Ethernet interface.
     pub is_ethernet: bool,
     /// Uses that the host has for it.
@@ -59,6 +61,12 @@ pub fn check_interface(name: &Name, found: Option<&Candidate>) -> Result<(), Api
             "`ip -brief link` lists the host's interfaces",
         ));
     };
+    if let Some(proper) = &found.proper_name {
+        return Err(invalid(
+            format!("`{name}` is an alternative name of the interface `{proper}`"),
+            format!("use its proper name: {proper}"),
+        ));
+    }
     if !found.is_ethernet {
         return Err(invalid(
             format!("`{name}` cannot be an uplink: it is no Ethernet interface"),
@@ -86,7 +94,7 @@ mod tests {
     }
 
     fn free() -> Candidate {
-        Candidate { is_ethernet: true, uses: Vec::new() }
+        Candidate { is_ethernet: true, ..Candidate::default() }
     }
 
     #[test]
@@ -109,6 +117,15 @@ mod tests {
         ));
         let above = InterfaceUse::Below("eth1.10".to_owned());
         assert!(refusal("eth1", used(&[above])).ends_with("ip link del eth1.10)"));
+        let elsewhere = InterfaceUse::BelowElsewhere(taut_api::MacAddr([2, 0, 0, 0, 0, 5]));
+        assert!(
+            refusal("eth1", used(&[elsewhere])).contains("another network namespace, with the address 02:")
+        );
+        let proper = Candidate { proper_name: Some("eth1".to_owned()), ..free() };
+        assert_eq!(
+            refusal("enp1s0", Some(proper)),
+            "`enp1s0` is an alternative name of the interface `eth1` (use its proper name: eth1)"
+        );
         assert!(refusal("eth9", None).starts_with("this host has no network interface `eth9`"));
         assert!(refusal("lo", Some(Candidate::default())).contains("no Ethernet interface"));
         assert!(refusal("an-interface-name-too-long", Some(free())).contains("at most 15 bytes"));

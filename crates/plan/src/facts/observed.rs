@@ -63,6 +63,9 @@ pub struct ExternalSeen {
 /// Changes of the host for an uplink, and what is seen of its interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct UplinkSeen {
+    /// Boot of the host in which this was noted. The next one has undone all changes.
+    #[serde(default)]
+    pub boot: String,
     /// The kernel's number of the interface, which tells it from a later one of the same name.
     pub index: u32,
     /// The interface was down before, so it is set down again.
@@ -88,6 +91,9 @@ pub struct UplinkSeen {
     /// Number of frames that the kernel has dropped since this daemon was started.
     #[serde(skip)]
     pub lost_frames: u64,
+    /// Number of looks in a row at which the kernel had dropped all frames since the look before.
+    #[serde(skip)]
+    pub deaf_looks: u32,
 }
 
 impl Observed {

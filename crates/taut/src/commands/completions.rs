@@ -105,7 +105,7 @@ fn source(parent: &str, command: &str, arg: &Arg) -> Option<Source> {
         (_, _, "vswitch") | ("vswitch", _, "name") => Some(path::VSWITCHES),
         ("vm" | "check", _, "name") | ("taut", "latency", "vm") => Some(path::VMS),
         ("netns", _, "name") => Some(path::NETNS),
-        ("uplink", "show" | "remove", "name") => Some(path::UPLINKS),
+        ("uplink", "show" | "set" | "remove", "name") => Some(path::UPLINKS),
         ("port", "show", "port") => Some(path::PORTS),
         ("port", _, "name") => Some(path::EXTERNAL_PORTS),
         ("bench", _, _) if is_name => Some(path::VMS),

@@ -1,12 +1,12 @@
 //! `taut uplink`.
 
 use clap::Subcommand;
-use taut_api::route::Uplink;
+use taut_api::route::{DaemonInfo, Uplink};
 use taut_api::uplink::UplinkSpec;
 use taut_api::{ApiError, Name, path};
 
 use crate::client::Client;
-use crate::commands::{Attachment, until_attached};
+use crate::commands::{Attachment, settle, until_attached};
 use crate::output::{self, Outcome, Output};
 
 #[derive(Debug, Subcommand)]
@@ -29,6 +29,15 @@ pub(crate) enum Command {
         #[arg(value_name = "INTERFACE")]
         name: Name,
     },
+    /// Move an uplink to another virtual switch
+    Set {
+        /// Network interface of the uplink
+        #[arg(value_name = "INTERFACE")]
+        name: Name,
+        /// Virtual switch to move it to
+        #[arg(long)]
+        vswitch: Name,
+    },
     /// Give the interface back to the host as it was. The virtual switch is a private network then
     Remove {
         /// Network interface of the uplink
@@ -48,8 +57,17 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
             output::print(out.format, &all, |all| table(all));
         }
         Command::Show { name } => output::print(out.format, &client.get(&path::UPLINK.of(&name))?, show),
+        Command::Set { name, vswitch } => {
+            let path = path::UPLINK.of(&name);
+            let changed: Uplink =
+                client.change(&path, |_: UplinkSpec| UplinkSpec { vswitch: vswitch.clone() })?;
+            settle(client, changed.revision);
+            out.changed(&attached(client, &name)?, in_force);
+        }
         Command::Remove { name } => {
             client.delete(&path::UPLINK.of(&name))?;
+            let daemon: DaemonInfo = client.get(path::DAEMON)?;
+            settle(client, daemon.revision);
             out.deleted("uplink", &name, "removed; the interface is the host's again");
         }
     }

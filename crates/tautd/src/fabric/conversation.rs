@@ -13,6 +13,7 @@ use taut_api::fabric::{ForeignFd, FromFabric, PortId, SessionRecord, ToFabric, d
 use taut_api::link::Link;
 
 use super::Shared;
+use super::abilities::Abilities;
 use crate::inbox::Message;
 
 /// Text of the event about a descriptor whose close does not end.
@@ -49,8 +50,8 @@ pub(super) struct Conversation {
     pub(super) told: BTreeSet<PortId>,
     /// True if this fabric has received everything that the last one had.
     pub(super) handed_over: bool,
-    /// The fabric answers pings.
-    pub(super) answers_pings: bool,
+    /// What the fabric can do.
+    pub(super) abilities: Abilities,
     /// A ping was sent and is not answered yet.
     pub(super) pinged: bool,
     /// Number of ping intervals since its last answer.
@@ -86,7 +87,8 @@ impl Shared {
             }
             FromFabric::Configured { revision, refused } => {
                 conversation.configured = Some(revision);
-                self.board.lock().refused_ports = refused.into_iter().collect();
+                let unfit: Vec<_> = conversation.abilities.unfit(&self.wanted().config).collect();
+                self.board.lock().refused_ports = refused.into_iter().chain(unfit).collect();
             }
             FromFabric::Attached { port, via } => self.attached(port, &via, fds),
             FromFabric::Session(record) => self.session(record, fds),
@@ -126,7 +128,7 @@ impl Shared {
         drop(wanted);
         if !conversation.handed_over {
             conversation.handed_over = true;
-            self.hand_over();
+            self.hand_over(conversation.abilities);
         }
         let was_ready = std::mem::replace(&mut self.board.lock().observed.fabric.ready, true);
         if !was_ready {
@@ -135,14 +137,15 @@ impl Shared {
     }
 
     /// Gives a new fabric everything that the last one had.
-    fn hand_over(&self) {
+    fn hand_over(&self, abilities: Abilities) {
         let wire = self.wire();
         let (mut messages, host_sockets) = {
             let wanted = self.wanted();
             (wanted.held.messages(), wanted.held.host_sockets())
         };
         let mut seen = self.board.lock();
-        messages.retain(|(port, ..)| !seen.observed.attached(*port));
+        messages
+            .retain(|(port, message, _)| !seen.observed.attached(*port) && abilities.fit(message).is_some());
         for (port, ..) in &messages {
             seen.observed.fabric.ports.entry(*port).or_default().attached = true;
         }

@@ -5,6 +5,7 @@
 //! parts of the daemon cannot delay that. Other threads call [`Fabric::configure`] and
 //! [`Fabric::attach`].
 
+mod abilities;
 mod connector;
 mod conversation;
 pub(crate) mod counters;
@@ -32,6 +33,7 @@ use crate::board::Board;
 use crate::inbox::Inbox;
 use crate::store::Store;
 
+use abilities::Abilities;
 use connector::Connector;
 use held::Held;
 pub(crate) use launch::Paths;
@@ -53,13 +55,20 @@ struct Shared {
     /// The connection, locked while sending to keep messages in order. Taken before `wanted`, which
     /// is never held while sending: the supervisor must be able to read while both directions are
     /// full.
-    wire: Mutex<Option<UnixStream>>,
+    wire: Mutex<Option<Wire>>,
     wanted: Mutex<Wanted>,
     supervisor: Mutex<Option<JoinHandle<()>>>,
     upgrades: Upgrades,
     connector: Connector,
     /// Counts the fabrics, so that a request of one is never answered to another.
     generation: AtomicU64,
+}
+
+/// The connection to the running fabric.
+#[derive(Debug)]
+struct Wire {
+    stream: UnixStream,
+    abilities: Abilities,
 }
 
 /// State that the next fabric must receive.
@@ -205,7 +214,7 @@ impl Fabric {
 
 impl Shared {
     /// Sends a changed configuration.
-    fn renew(&self, wire: Option<&UnixStream>, mut config: FabricConfig) {
+    fn renew(&self, wire: Option<&Wire>, mut config: FabricConfig) {
         {
             let mut wanted = self.wanted();
             config.revision = wanted.config.revision + 1;
@@ -227,7 +236,7 @@ impl Shared {
         send(wire, &ToFabric::Configure(config), &[]);
     }
 
-    fn wire(&self) -> MutexGuard<'_, Option<UnixStream>> {
+    fn wire(&self) -> MutexGuard<'_, Option<Wire>> {
         self.wire.lock().expect("no holder panics")
     }
 
@@ -236,14 +245,15 @@ impl Shared {
     }
 }
 
-/// Sends a message if a fabric is connected. After a failure the connection ends, and the
-/// supervisor tells this fabric or the next one everything.
-fn send(wire: Option<&UnixStream>, message: &ToFabric, fds: &[Arc<ForeignFd>]) {
-    let Some(wire) = wire else { return };
+/// Sends a message if a fabric is connected and understands it. After a failure the connection
+/// ends, and the supervisor tells this fabric or the next one everything.
+fn send(wire: Option<&Wire>, message: &ToFabric, fds: &[Arc<ForeignFd>]) {
+    let Some(Wire { stream, abilities }) = wire else { return };
+    let Some(message) = abilities.fit(message) else { return };
     let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-    if let Err(error) = channel::send_within(wire, message, &fds, PATIENCE) {
+    if let Err(error) = channel::send_within(stream, &*message, &fds, PATIENCE) {
         tracing::debug!(%error, "the fabric did not take a message");
         // An error means that the fabric has closed the connection already.
-        let _ = wire.shutdown(Shutdown::Both);
+        let _ = stream.shutdown(Shutdown::Both);
     }
 }

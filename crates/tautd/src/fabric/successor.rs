@@ -8,9 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Instant;
 
-use taut_api::fabric::{FabricConfig, ForeignFd, FromFabric, PortId, ToFabric, channel};
+use taut_api::fabric::{ForeignFd, FromFabric, PortId, ToFabric, channel};
 
 use super::Shared;
+use super::abilities::Abilities;
 use super::conversation::Conversation;
 use super::held::Attach;
 use super::supervisor::{Greeting, PATIENCE};
@@ -20,7 +21,7 @@ use super::supervisor::{Greeting, PATIENCE};
 pub(super) struct Given {
     version: String,
     revision: u64,
-    answers_pings: bool,
+    abilities: Abilities,
     /// Ports that it received something for.
     pub(super) ports: u32,
     /// Ports that it cannot serve, and why.
@@ -54,7 +55,7 @@ impl Watch {
 impl Shared {
     /// Gives a new fabric the configuration and the descriptors of all ports.
     pub(super) fn give(&self, stream: &UnixStream, watch: &mut Watch) -> io::Result<Given> {
-        let Greeting { version, answers_pings, .. } = Self::greet(stream)?;
+        let Greeting { version, abilities, .. } = Self::greet(stream)?;
         let start_us = watch.lap();
         let (config, mut messages, host_sockets, ports) = {
             let wanted = self.wanted();
@@ -62,13 +63,16 @@ impl Shared {
             (wanted.config.clone(), held.messages(), held.host_sockets(), held.ports().len() as u32)
         };
         let revision = config.revision;
+        let unfit: Vec<_> = abilities.unfit(&config).collect();
+        messages.retain(|(_, message, _)| abilities.fit(message).is_some());
         let answers = messages.len();
         messages.extend(host_sockets);
         let mut refused = BTreeMap::new();
+        let configure = ToFabric::Configure(config);
         // Send and receive at the same time: the fabric must not block while it has much to send.
         let (configure_us, prepare_us) = std::thread::scope(|scope| {
-            let told = scope.spawn(|| tell(stream, config, &messages));
-            self.configured(stream)?;
+            let told = scope.spawn(|| tell(stream, abilities, &configure, &messages));
+            self.configured(stream, unfit)?;
             let configure_us = watch.lap();
             for _ in 0..answers {
                 refused.extend(prepared(stream)?);
@@ -76,13 +80,13 @@ impl Shared {
             told.join().unwrap_or_else(|_| Err(io::Error::other("telling it everything panicked")))?;
             io::Result::Ok((configure_us, watch.lap()))
         })?;
-        Ok(Given { version, revision, answers_pings, ports, refused, start_us, configure_us, prepare_us })
+        Ok(Given { version, revision, abilities, ports, refused, start_us, configure_us, prepare_us })
     }
 
-    fn configured(&self, stream: &UnixStream) -> io::Result<()> {
+    fn configured(&self, stream: &UnixStream, unfit: Vec<(PortId, String)>) -> io::Result<()> {
         match next_message(stream)? {
             FromFabric::Configured { refused, .. } => {
-                self.board.lock().refused_ports = refused.into_iter().collect();
+                self.board.lock().refused_ports = refused.into_iter().chain(unfit).collect();
                 Ok(())
             }
             other => Err(unexpected(&other)),
@@ -133,7 +137,7 @@ impl Shared {
             version,
             configured,
             handed_over: true,
-            answers_pings: given.answers_pings,
+            abilities: given.abilities,
             ..Conversation::default()
         })
     }
@@ -147,9 +151,16 @@ fn prepared(stream: &UnixStream) -> io::Result<Option<(PortId, String)>> {
     }
 }
 
-fn tell(stream: &UnixStream, config: FabricConfig, messages: &[Attach]) -> io::Result<()> {
+fn tell(
+    stream: &UnixStream,
+    abilities: Abilities,
+    configure: &ToFabric,
+    messages: &[Attach],
+) -> io::Result<()> {
     channel::send_within(stream, &ToFabric::StandBy, &[], PATIENCE)?;
-    channel::send_within(stream, &ToFabric::Configure(config), &[], PATIENCE)?;
+    if let Some(configure) = abilities.fit(configure) {
+        channel::send_within(stream, &*configure, &[], PATIENCE)?;
+    }
     attach(stream, messages)
 }
 

@@ -10,9 +10,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use taut_api::event::Level;
 use taut_api::fabric::{FromFabric, PROTOCOL, ToFabric, channel, closing};
 
-use super::Shared;
+use super::abilities::Abilities;
 use super::conversation::Conversation;
 use super::successor::Watch;
+use super::{Shared, Wire};
 use crate::process::Process;
 
 /// Time limit for a fabric's first answer.
@@ -66,8 +67,8 @@ pub(super) struct Greeting {
     pub(super) version: String,
     /// Revision of its configuration.
     revision: u64,
-    /// It answers pings.
-    pub(super) answers_pings: bool,
+    /// What it can do.
+    pub(super) abilities: Abilities,
 }
 
 impl Shared {
@@ -119,7 +120,7 @@ impl Shared {
         });
         match begun {
             Ok((conversation, open)) => {
-                *wire = Some(open);
+                *wire = Some(Wire { stream: open, abilities: conversation.abilities });
                 if self.ending.load(Ordering::SeqCst) {
                     // `Fabric::end` may have found the wire still closed, so repeat its message.
                     super::send(wire.as_ref(), &ToFabric::Quit, &[]);
@@ -175,15 +176,15 @@ impl Shared {
     fn converse(&self, process: &Process, stream: &UnixStream) -> io::Result<End> {
         // Reports of this fabric concern the ports as they are wanted now.
         self.wanted().new_ports.clear();
-        let Greeting { version, revision, answers_pings } = Self::greet(stream)?;
+        let Greeting { version, revision, abilities } = Self::greet(stream)?;
         // Send and receive at the same time: the fabric must not block while it has much to send.
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                if let Err(error) = self.tell_configuration(stream, revision) {
+                if let Err(error) = self.tell_configuration(stream, revision, abilities) {
                     tracing::debug!(%error, "the fabric ended while it was told its configuration");
                 }
             });
-            self.listen(process, stream, Conversation { version, answers_pings, ..Conversation::default() })
+            self.listen(process, stream, Conversation { version, abilities, ..Conversation::default() })
         })
     }
 
@@ -235,7 +236,7 @@ impl Shared {
             self.close_blocked(port);
         }
         self.shut_out_clogged();
-        if !conversation.answers_pings {
+        if !conversation.abilities.answers_pings {
             return Ok(());
         }
         let longest = PING * MOST_UNANSWERED;
@@ -269,9 +270,12 @@ impl Shared {
             _ => error,
         });
         match answer? {
-            Some((FromFabric::Welcome { protocol: PROTOCOL, version, revision, answers_pings, .. }, _)) => {
-                Ok(Greeting { version, revision, answers_pings })
-            }
+            Some((
+                FromFabric::Welcome {
+                    protocol: PROTOCOL, version, revision, answers_pings, has_uplinks, ..
+                },
+                _,
+            )) => Ok(Greeting { version, revision, abilities: Abilities { answers_pings, has_uplinks } }),
             Some((FromFabric::Welcome { protocol, .. }, _)) => Err(io::Error::other(format!(
                 "the fabric's protocol version is {protocol}, the daemon's {PROTOCOL}"
             ))),
@@ -283,15 +287,17 @@ impl Shared {
     }
 
     /// Sends the configuration, then opens the wire for other threads.
-    fn tell_configuration(&self, stream: &UnixStream, revision: u64) -> io::Result<()> {
+    fn tell_configuration(&self, stream: &UnixStream, revision: u64, abilities: Abilities) -> io::Result<()> {
         let mut wire = self.wire();
         let config = {
             let mut wanted = self.wanted();
             wanted.config.revision = wanted.config.revision.max(revision) + 1;
             wanted.config.clone()
         };
-        channel::send_within(stream, &ToFabric::Configure(config), &[], PATIENCE)?;
-        *wire = Some(stream.try_clone()?);
+        if let Some(configure) = abilities.fit(&ToFabric::Configure(config)) {
+            channel::send_within(stream, &*configure, &[], PATIENCE)?;
+        }
+        *wire = Some(Wire { stream: stream.try_clone()?, abilities });
         if self.ending.load(Ordering::SeqCst) {
             // `Fabric::end` may have found the wire still closed, so repeat its message.
             super::send(wire.as_ref(), &ToFabric::Quit, &[]);

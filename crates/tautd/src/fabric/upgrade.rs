@@ -22,10 +22,10 @@ use taut_api::fabric::{ClosingQueue, ForeignFd, FromFabric, PortId, SessionRecor
 use taut_api::route::UpgradedFabric;
 use tokio::sync::oneshot;
 
-use super::Shared;
 use super::conversation::Conversation;
 use super::successor::{Given, HostStreams, Watch};
 use super::supervisor::{Origin, PATIENCE, Running};
+use super::{Shared, Wire};
 use crate::process::Process;
 
 /// Channel for the result.
@@ -131,7 +131,7 @@ impl Shared {
             }
         };
         let take_over_us = watch.lap();
-        *wire = Some(stream.try_clone()?);
+        *wire = Some(Wire { stream: stream.try_clone()?, abilities: conversation.abilities });
         drop(wire);
         let report = UpgradedFabric {
             old_pid: old.pid(),

@@ -59,6 +59,9 @@ impl Reconciler {
         for name in seen.netns.keys() {
             self.detach_netns(name);
         }
+        for name in seen.uplinks.keys() {
+            self.detach_uplink(name);
+        }
         let end = Instant::now() + DETACHED;
         let external = |this: &Self| this.board.lock().observed.external.clone();
         while !external(self).is_empty() && Instant::now() < end {

@@ -6,16 +6,20 @@ use taut_api::event::Level;
 use taut_api::fabric::PortId;
 use taut_api::fabric::message::Attachment;
 use taut_api::uplink::UplinkSpec;
-use taut_api::{ApiError, Name};
+use taut_api::{ApiError, MacAddr, Name};
 use taut_plan::admission::uplinks::admit_uplink;
 use taut_plan::facts::UplinkSeen;
 use taut_plan::{Desired, Owner};
 
 use super::Reconciler;
-use crate::uplink;
+use crate::uplink::{self, Received};
 
 /// Time between two looks at the interfaces.
 const LOOK: Duration = Duration::from_secs(1);
+/// Number of looks in a row at which a socket received nothing but lost frames, after which it is
+/// replaced. Linux up to 6.18 never uses a slot of the ring again, nor any behind it, if a frame
+/// came for it that a virtio-net header cannot describe.
+const DEAF: u32 = 2;
 
 /// Decides whether an interface may be an uplink, as the host is now. The same holds for one that
 /// is an uplink already: it has to exist, and the host must not use it.
@@ -55,7 +59,7 @@ impl Reconciler {
 
     /// Looks once a second at the interfaces of uplinks: whether they are still there, up and with
     /// a carrier, and how many frames the kernel has dropped. An interface that somebody has set
-    /// down is left so.
+    /// down is left so. A socket that receives nothing any more is replaced.
     pub(super) fn look_at_uplinks(&mut self) {
         const SUBJECT: &str = "uplink";
         if !self.retries.is_due(SUBJECT) {
@@ -68,19 +72,24 @@ impl Reconciler {
             // An error is no evidence.
             let Ok(found) = uplink::interface(&name) else { continue };
             let port = self.store.state().desired.numbers.port(&owner);
-            let lost_frames = port.and_then(|port| self.fabric.device(port));
-            let lost_frames = lost_frames.and_then(|socket| uplink::lost_frames(&*socket).ok()).unwrap_or(0);
+            let socket = port.and_then(|port| self.fabric.device(port));
+            let Received { all, lost: lost_frames } =
+                socket.and_then(|socket| uplink::received(&*socket).ok()).unwrap_or_default();
             let mut board = self.board.lock();
             let attached = port.is_some_and(|port| board.observed.attached(port));
             let Some(seen) = board.observed.uplinks.get_mut(&name) else { continue };
+            seen.deaf_looks = if all > lost_frames { 0 } else { seen.deaf_looks + u32::from(all > 0) };
             let lost = match &found {
                 Some(found) if found.index != seen.index => Some("another interface has its name now"),
+                Some(_) if seen.deaf_looks >= DEAF => Some("its socket receives nothing any more"),
                 Some(_) => None,
                 None => Some("its interface is gone"),
             };
             seen.is_up = found.as_ref().is_some_and(|found| found.is_up);
             seen.has_carrier = found.as_ref().is_some_and(|found| found.has_carrier);
-            seen.mtu = found.map_or(seen.mtu, |found| found.mtu);
+            if let Some(found) = found {
+                (seen.mtu, seen.mac) = (found.mtu, found.mac.map(MacAddr));
+            }
             seen.lost_frames += lost_frames;
             let lost = lost.filter(|_| attached).map(str::to_owned);
             let is_new = lost.is_some() && seen.lost != lost;

@@ -10,7 +10,7 @@ use taut_host::kernel::netlink::{Interface, Links, ingress};
 use taut_plan::admission::uplinks::{Candidate, check_interface};
 use taut_plan::facts::UplinkSeen;
 
-pub(crate) use socket::{Socket, lost_frames};
+pub(crate) use socket::{Received, Socket, received};
 
 /// Returns an interface with the uses that the host has for it, for admission; `None` if there is
 /// none.
@@ -26,31 +26,43 @@ pub(crate) fn interface(name: &Name) -> io::Result<Option<Interface>> {
 fn look(name: &Name) -> Result<Option<(Interface, Candidate)>, ApiError> {
     let found = Links::open().and_then(|mut links| {
         let Some(found) = links.interface(name.as_str())? else { return Ok(None) };
-        let candidate = Candidate { is_ethernet: found.mac.is_some(), uses: links.uses(&found)? };
+        let candidate = Candidate {
+            proper_name: (found.name != name.as_str()).then(|| found.name.clone()),
+            is_ethernet: found.mac.is_some(),
+            uses: links.uses(&found)?,
+        };
         Ok(Some((found, candidate)))
     });
     found.map_err(|error| failed("asking what the host uses it for", name, &error))
 }
 
 /// Returns a note of what will be changed on the host for an uplink, to be stored before.
-/// `before` is the note of the last attachment.
+/// `before` is the note of the last attachment. If another interface had the name then, that one is
+/// given back.
 ///
 /// # Errors
-/// The interface does not exist, or the host uses it.
+/// The interface does not exist, or the host uses it; or the other one cannot be given back.
 pub(crate) fn prepare(name: &Name, before: Option<&UplinkSeen>) -> Result<UplinkSeen, ApiError> {
     let (found, candidate) = look(name)?.unzip();
     check_interface(name, candidate.as_ref())?;
     let found = found.ok_or_else(|| failed("looking at it", name, &io::ErrorKind::NotFound.into()))?;
+    let boot = boot();
     // Changes by an earlier attachment are no properties of the interface.
-    let same = before.filter(|before| before.index == found.index);
+    let same = before.filter(|before| before.index == found.index && before.boot == boot);
+    if let (Some(other), None) = (before, same) {
+        let given_back = detach(other);
+        given_back.map_err(|error| failed("giving back the interface that had its name", name, &error))?;
+    }
     let has_clsact = Links::open().and_then(|mut links| ingress::has_clsact(&mut links, found.index));
     let has_clsact = has_clsact.map_err(|error| failed("looking at its filters", name, &error))?;
     Ok(UplinkSeen {
+        boot,
         index: found.index,
         was_down: same.map_or(!found.is_up, |before| before.was_down),
         made_filters: same.map_or(!has_clsact, |before| before.made_filters),
         mac: found.mac.map(MacAddr),
         mtu: found.mtu,
+        lost_frames: before.map_or(0, |before| before.lost_frames),
         ..UplinkSeen::default()
     })
 }
@@ -68,21 +80,29 @@ pub(crate) fn attach(name: &Name, seen: &mut UplinkSeen) -> Result<Socket, ApiEr
     seen.missing.clone_from(&socket.missing);
     // An interface that was down had no carrier.
     let now = interface(name).ok().flatten();
-    seen.is_up = now.is_some();
+    seen.is_up = now.as_ref().is_some_and(|found| found.is_up);
     seen.has_carrier = now.is_some_and(|found| found.has_carrier);
     Ok(socket)
 }
 
-/// Gives the interface back as it was. An interface that is gone needs nothing.
+/// Gives the interface back as it was. An interface that is gone needs nothing, and neither does
+/// one of an earlier boot. One that was renamed, or has another address, is the same one.
 pub(crate) fn detach(seen: &UplinkSeen) -> io::Result<()> {
     let mut links = Links::open()?;
-    // Somebody may have renamed it. Its number may be another one's since.
-    let same = links.interface_by_index(seen.index)?.filter(|found| found.mac.map(MacAddr) == seen.mac);
-    if same.is_none() {
+    if seen.boot != boot() || links.interface_by_index(seen.index)?.is_none() {
         return Ok(());
     }
-    ingress::show(&mut links, seen.index, seen.made_filters)?;
-    if seen.was_down { links.set_down(seen.index) } else { Ok(()) }
+    if seen.was_down {
+        // Before the host would see its frames.
+        links.set_down(seen.index)?;
+    }
+    ingress::show(&mut links, seen.index, seen.made_filters)
+}
+
+/// Returns the kernel's name of the host's current boot.
+fn boot() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    boot.map(|boot| boot.trim().to_owned()).unwrap_or_default()
 }
 
 fn failed(step: &str, name: &Name, error: &io::Error) -> ApiError {

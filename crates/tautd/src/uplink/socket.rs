@@ -78,9 +78,18 @@ pub(super) fn open(interface: u32) -> io::Result<Socket> {
     Ok(Socket { fd, setup: PacketSocket { uso, ring: RING }, missing })
 }
 
-/// Returns the number of frames that the kernel has dropped since this was asked last: the ring had
-/// no room for them, or a virtio-net header cannot describe them.
-pub(crate) fn lost_frames(socket: impl AsFd) -> io::Result<u64> {
+/// Numbers of frames for a socket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Received {
+    /// All of them.
+    pub(crate) all: u64,
+    /// Those that the kernel has dropped: the ring had no room for them, or a virtio-net header
+    /// cannot describe them.
+    pub(crate) lost: u64,
+}
+
+/// Returns the frames that have come since this was asked last.
+pub(crate) fn received(socket: impl AsFd) -> io::Result<Received> {
     let mut counted = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut len = size_of_val(&counted) as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes to `counted`, which has that many. The
@@ -94,7 +103,10 @@ pub(crate) fn lost_frames(socket: impl AsFd) -> io::Result<u64> {
             &raw mut len,
         )
     };
-    if result == 0 { Ok(counted.tp_drops.into()) } else { Err(io::Error::last_os_error()) }
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Received { all: counted.tp_packets.into(), lost: counted.tp_drops.into() })
 }
 
 /// Returns whether packet sockets take UDP frames to be segmented: since Linux 6.2. No call tells.

@@ -1,13 +1,12 @@
 //! Delivery of one frame to one member: waiting for room, tags, and offloads that the receiver
 //! lacks.
 //!
-//! If a receiver has no room, a unicast frame stays with its sender for up to [`RX_WAIT`], and
+//! If a receiver has no room, a unicast frame stays with its sender for up to [`LONGEST_WAIT`], and
 //! the sender's later frames wait behind it. A receiver without room for longer loses frames at
 //! once until it makes room again, so a guest that stopped reading delays its senders once, not
 //! with every frame. The same holds for a port without rings, because after a restart sessions
-//! arrive one by one. Copies for many members never wait.
-
-use std::time::Duration;
+//! arrive one by one. Copies for many members never wait. Frames from an uplink wait less
+//! ([`wait_budget`](crate::port::wait_budget)).
 
 use taut_api::fabric::DropReason;
 use taut_api::fabric::counters::PortWord;
@@ -17,13 +16,10 @@ use super::{Admitted, FailedQueue, Forwarder, Verdict};
 use crate::net::ethernet::TAG;
 use crate::net::software_offload::Pieces;
 use crate::net::vlan::{EditedStart, TagEdit};
+use crate::port::wait_budget::LONGEST_WAIT;
 use crate::port::{Body, Failure, Frame, Put};
 use crate::switch::index::MemberIdx;
 use crate::switch::target::Target;
-
-/// Longest time that a frame waits for room at its receiver. Interrupt coalescing may delay a guest
-/// by as much.
-pub(super) const RX_WAIT: Duration = Duration::from_millis(4);
 
 impl Forwarder<'_> {
     /// Delivers a unicast frame, or lets it wait with its sender.
@@ -38,10 +34,14 @@ impl Forwarder<'_> {
         match self.deliver(target, frame, pieces_done) {
             Put::Done | Put::Queued => {}
             Put::NotNow(reason) => {
-                let now = self.now;
+                let (now, end_of_waits) = (self.now, self.end_of_waits);
                 let slot = self.lock_queue(target);
                 let first = slot.full_since.is_none();
-                let until = *slot.full_since.get_or_insert(now) + RX_WAIT;
+                let since = *slot.full_since.get_or_insert(now);
+                let until = match end_of_waits {
+                    None => since + LONGEST_WAIT,
+                    Some(end) => end.min(since + slot.waits.left(since)),
+                };
                 if now < until {
                     if first {
                         self.segment.member(member).port.counters.add(PortWord::RxWaits, 1);
@@ -127,7 +127,7 @@ impl Forwarder<'_> {
             Some(paced) => paced.put(end, frame, now),
         };
         if matches!(put, Put::Done) {
-            slot.full_since = None;
+            slot.had_room(now);
             slot.fresh.frames += 1;
             slot.fresh.bytes += frame.len as u64;
             slot.fresh.multicast += u64::from(multicast);
@@ -147,7 +147,6 @@ impl Forwarder<'_> {
         self.lock_queue(target);
         let Some((_, slot)) = &mut self.locked else { return Put::NotNow(DropReason::PortDown) };
         let slot = &mut **slot;
-        let Some(end) = &mut slot.end else { return Put::NotNow(DropReason::PortDown) };
         let whole = match &frame.body {
             Body::Guest(guest) => {
                 let space = &mut self.work.scratch.whole[..frame.len];
@@ -161,6 +160,7 @@ impl Forwarder<'_> {
             Err(reason) => return Put::Refused(reason),
         };
         while *done < pieces.count() {
+            let Some(end) = &mut slot.end else { return Put::NotNow(DropReason::PortDown) };
             self.pieces += 1;
             let len = pieces.write(*done, &mut self.work.scratch.piece);
             let piece = &self.work.scratch.piece[..len];
@@ -177,7 +177,7 @@ impl Forwarder<'_> {
                 other => return other,
             }
             *done += 1;
-            slot.full_since = None;
+            slot.had_room(self.now);
             slot.fresh.frames += 1;
             slot.fresh.bytes += len as u64;
             slot.fresh.multicast += u64::from(multicast);

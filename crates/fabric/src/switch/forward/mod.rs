@@ -21,7 +21,7 @@ mod single;
 mod workspace;
 
 use std::sync::MutexGuard;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use taut_api::fabric::PortId;
 
@@ -67,6 +67,8 @@ pub struct Forwarder<'s> {
     last: Option<(MacPair, Target)>,
     /// Number of frames that software offload has made in this burst.
     pieces: usize,
+    /// Time at which frames that wait are dropped, for the frames of an uplink.
+    end_of_waits: Option<Instant>,
 }
 
 /// Number of frames that software offload may make before the burst ends, so that other sources do
@@ -77,7 +79,23 @@ impl<'s> Forwarder<'s> {
     /// Begins a burst of `sender` at `now`.
     #[inline]
     pub fn new(segment: &'s Segment, sender: MemberIdx, now: Instant, work: &'s mut Workspace) -> Self {
-        Self { segment, sender, now, work, locked: None, frames: 0, bytes: 0, last: None, pieces: 0 }
+        Self {
+            segment,
+            sender,
+            now,
+            work,
+            locked: None,
+            frames: 0,
+            bytes: 0,
+            last: None,
+            pieces: 0,
+            end_of_waits: None,
+        }
+    }
+
+    /// Limits the waits of this burst: the sender is an uplink that has this waiting time left.
+    pub fn limit_waits(&mut self, left: Duration) {
+        self.end_of_waits = Some(self.now + left);
     }
 
     /// Tells whether the burst has done so much for its sender that others come first now.

@@ -139,7 +139,7 @@ impl Forwarder<'_> {
         }
         let run = end.put_run(queue, first, frames);
         if run.frames > 0 {
-            slot.full_since = None;
+            slot.had_room(self.now);
             slot.fresh.frames += run.frames as u64;
             slot.fresh.bytes += run.bytes;
         }

@@ -18,10 +18,10 @@ use taut_virtq::driver::{QueueLayout, Ram, RxDriver};
 use taut_virtq::header::{GSO_TCPV4, NEEDS_CSUM, NetHeader};
 use taut_virtq::{GuestMemory, features};
 
-use super::deliver::RX_WAIT;
 use super::*;
 use crate::net::queue::{PairIdx, QueueIdx};
 use crate::net::software_offload::NO_OFFLOADS;
+use crate::port::wait_budget::{LONGEST_WAIT, UplinkBudget};
 use crate::port::{Body, Port};
 use crate::switch::Switch;
 use crate::sys::counters::PortBlock;
@@ -39,6 +39,8 @@ struct Rig {
     start: Instant,
     /// Delivered pieces of port 0's first frame.
     pieces_done: usize,
+    /// Port 0 sends as an uplink, with this budget.
+    uplink: Option<UplinkBudget>,
 }
 
 const FEATURES: u64 = features::VERSION_1;
@@ -102,6 +104,7 @@ impl Rig {
             timers: Timers::default(),
             start: Instant::now(),
             pieces_done: 0,
+            uplink: None,
         }
     }
 
@@ -109,10 +112,16 @@ impl Rig {
     fn send(&mut self, ms: u64, header: &NetHeader, frame: &[u8]) -> Verdict {
         let now = self.start + Duration::from_millis(ms);
         let mut forwarder = Forwarder::new(&self.switch.segments[0], MemberIdx(0), now, &mut self.work);
+        if let Some(budget) = &self.uplink {
+            forwarder.limit_waits(budget.left(now));
+        }
         let body = Body::Host(frame);
         let verdict = forwarder.forward(frame, frame.len(), header, body, &mut self.pieces_done);
         forwarder.finish(&mut self.timers);
         drop(forwarder);
+        if let Some(budget) = &mut self.uplink {
+            budget.charge(now, verdict != Verdict::Done);
+        }
         assert!(self.work.failed.is_empty());
         verdict
     }
@@ -121,6 +130,16 @@ impl Rig {
         let mut frame = [&to.0[..], &mac(0).0[..], &[0x88, 0xb5]].concat();
         frame.resize(64, 7);
         self.send(ms, &NO_OFFLOADS, &frame)
+    }
+
+    /// Takes so many frames at most.
+    fn receive_some(&mut self, port: u16, count: usize) {
+        let driver = &mut self.drivers[usize::from(port) - 1];
+        let mut frame = Vec::new();
+        for _ in 0..count {
+            driver.receive(&mut frame).unwrap();
+        }
+        driver.ring().publish();
     }
 
     fn received(&mut self, port: u16) -> Vec<Vec<u8>> {
@@ -147,7 +166,7 @@ impl Rig {
     }
 }
 
-const WAIT_MS: u64 = RX_WAIT.as_millis() as u64;
+const WAIT_MS: u64 = LONGEST_WAIT.as_millis() as u64;
 
 #[test]
 fn a_full_receiver_delays_its_sender_once_and_then_loses_frames_until_it_has_room() {
@@ -171,6 +190,60 @@ fn a_full_receiver_delays_its_sender_once_and_then_loses_frames_until_it_has_roo
     }
     assert_eq!(rig.send_plain(200, mac(1)), rig.waits_until(200 + WAIT_MS), "room again, patience again");
     assert_eq!(rig.counters(1).rx_waits, 2);
+}
+
+/// Lets port 0 send to slow guests in turn as fast as it can, and returns the part of two seconds
+/// in which its queue stands still. The guests post a buffer each four milliseconds.
+fn standstill(rig: &mut Rig, guests: &[u16]) -> f64 {
+    for &guest in guests {
+        (0..BUFFERS).for_each(|_| assert_eq!(rig.send_plain(0, mac(guest)), Verdict::Done));
+        rig.receive_some(guest, usize::from(BUFFERS) - 1);
+    }
+    let mut receivers = guests.iter().cycle();
+    let mut to = *receivers.next().unwrap();
+    let mut waited = Duration::ZERO;
+    for ms in 1..=2000 {
+        if ms % 4 == 0 {
+            for &guest in guests {
+                rig.receive_some(guest, 1);
+            }
+        }
+        for _ in 0..20 {
+            if let Verdict::Wait(until) = rig.send_plain(ms, mac(to)) {
+                let now = rig.start + Duration::from_millis(ms);
+                waited += until.saturating_duration_since(now).min(Duration::from_millis(1));
+                break;
+            }
+            to = *receivers.next().unwrap();
+        }
+    }
+    waited.as_secs_f64() / 2.0
+}
+
+#[test]
+fn slow_guests_hold_an_uplink_for_a_small_share_of_the_time() {
+    let mut rig = Rig::new();
+    let part = standstill(&mut rig, &[1]);
+    assert!(part > 0.9, "{part}: a sender that is no uplink waits for its receiver");
+    for (guests, most) in [(&[1][..], 1.0 / 16.0), (&[1, 2], 2.0 / 16.0)] {
+        let mut rig = Rig::new();
+        rig.uplink = Some(UplinkBudget::default());
+        let part = standstill(&mut rig, guests);
+        assert!((0.05..=most + 0.01).contains(&part), "{part} of the time for {guests:?}");
+    }
+}
+
+#[test]
+fn a_guest_gets_no_new_budget_by_a_new_ring() {
+    let mut rig = Rig::new();
+    rig.uplink = Some(UplinkBudget::default());
+    rig.switch.segments[0].members[1].port.stop_ring(QueueIdx(0));
+    assert_eq!(rig.send_plain(5, mac(1)), rig.waits_until(5 + WAIT_MS));
+    let slot = || rig.switch.segments[0].members[1].port.rx(PairIdx::FIRST);
+    let spent = rig.start + Duration::from_millis(5 + WAIT_MS);
+    slot().had_room(spent);
+    rig.switch.segments[0].members[1].port.stop_ring(QueueIdx(0));
+    assert_eq!(slot().waits.left(spent), Duration::ZERO);
 }
 
 #[test]

@@ -18,10 +18,11 @@ use super::Links;
 const TC_H_CLSACT: u32 = 0xffff_fff1;
 /// `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)`: the filters for received frames.
 const INGRESS_FILTERS: u32 = 0xffff_fff2;
+/// `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS)`: the filters for sent frames.
+const EGRESS_FILTERS: u32 = 0xffff_fff3;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 const TCA_BPF_OPS_LEN: u16 = 4;
 const TCA_BPF_OPS: u16 = 5;
-const TCA_BPF_NAME: u16 = 7;
 const TCA_BPF_FLAGS: u16 = 8;
 /// The program's result is the verdict.
 const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
@@ -30,10 +31,9 @@ const RETURN: u16 = 0x06;
 /// Verdict: drop the frame.
 const TC_ACT_SHOT: u32 = 2;
 
-/// Priority of the filter. Filters with a lower number come first.
+/// Priority of the filter, by which tc(8) shows it (`pref 31349`). Filters with a lower number come
+/// first.
 const PRIORITY: u32 = 0x7a75;
-/// Name of the filter in the output of tc(8).
-const NAME: &[u8] = b"taut-uplink\0";
 
 /// Returns whether an interface has a `clsact` or `ingress` queueing discipline.
 pub fn has_clsact(links: &mut Links, interface: u32) -> io::Result<bool> {
@@ -53,7 +53,6 @@ pub fn hide(links: &mut Links, interface: u32) -> io::Result<()> {
     let options = [
         (TCA_BPF_OPS_LEN, 1_u16.to_ne_bytes().to_vec()),
         (TCA_BPF_OPS, program),
-        (TCA_BPF_NAME, NAME.to_vec()),
         (TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT.to_ne_bytes().to_vec()),
     ];
     let mut nested = attribute(Tca::Options, Buffer::new())?;
@@ -66,11 +65,25 @@ pub fn hide(links: &mut Links, interface: u32) -> io::Result<()> {
 }
 
 /// Passes the frames of an interface on to the host again. `and_clsact` removes the queueing
-/// discipline as well, with all filters that are in it. What is absent already is no error.
+/// discipline as well, unless somebody else has a filter in it by now. What is absent already is no
+/// error.
 pub fn show(links: &mut Links, interface: u32, and_clsact: bool) -> io::Result<()> {
     let filter = message(interface, 1, INGRESS_FILTERS, info(), [kind("bpf")?])?;
-    let removed = remove(links, Rtm::Deltfilter, filter);
-    if and_clsact { remove(links, Rtm::Delqdisc, clsact(interface)?) } else { removed }
+    remove(links, Rtm::Deltfilter, filter)?;
+    if and_clsact && !has_filters(links, interface)? {
+        remove(links, Rtm::Delqdisc, clsact(interface)?)?;
+    }
+    Ok(())
+}
+
+/// Returns whether there is a filter in the queueing discipline `clsact` of an interface.
+fn has_filters(links: &mut Links, interface: u32) -> io::Result<bool> {
+    for parent in [INGRESS_FILTERS, EGRESS_FILTERS] {
+        if !links.0.list(Rtm::Gettfilter, message(interface, 0, parent, 0, [])?)?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Makes a queueing discipline or filter, unless it is there already.

@@ -1,5 +1,5 @@
-//! Requests to the kernel over netlink: network interfaces ([`Links`], [`Interface`]), what they
-//! pass on to the host ([`ingress`]), and their cards ([`Ethtool`]).
+//! Requests to the kernel over netlink: network interfaces ([`Links`], [`Interface`]) and what the
+//! host uses them for, what they pass on to the host ([`ingress`]), and their cards ([`Ethtool`]).
 //!
 //! The library `neli` builds and reads the messages. A [`Netlink`] has one request under way at a
 //! time and waits for its answer, so that it needs neither a thread nor an async runtime.
@@ -8,6 +8,7 @@ mod ethtool;
 pub mod ingress;
 mod interface;
 mod links;
+mod uses;
 
 use std::fmt::Debug;
 use std::io;
