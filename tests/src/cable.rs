@@ -149,3 +149,12 @@ impl Cable {
         .concat()
     }
 }
+
+/// Runs `ip` with these words.
+///
+/// # Panics
+/// If it fails.
+pub fn ip(words: &str) {
+    let done = Command::new("ip").args(words.split_whitespace()).status().expect("iproute2 can be run");
+    assert!(done.success(), "ip {words}");
+}

@@ -19,7 +19,7 @@ mod raw_vmci;
 mod wait;
 mod walls;
 
-pub use cable::Cable;
+pub use cable::{Cable, ip};
 pub use daemon::{Outcome, Taut};
 pub use leftovers::{clear_away, directory, is_left_over, owner};
 pub use lingering::lingering;

@@ -3,9 +3,9 @@
 //! The crate defines two borders:
 //!
 //! * **user ↔ `tautd`**: JSON documents over HTTP. [`path`] has the routes, [`route`] the bodies,
-//!   [`patch`] the changes of a VM; the documents are in [`vm`], [`vmci`], [`network`], [`uplink`],
-//!   [`event`], [`audit`], [`host`], [`kvm`], [`tune`] and [`error`]. [`role`] says who may use
-//!   which.
+//!   [`patch`] the changes of a VM; the documents are in [`vm`], [`vmci`], [`network`],
+//!   [`teaming`], [`uplink`], [`event`], [`audit`], [`host`], [`kvm`], [`tune`] and [`error`].
+//!   [`role`] says who may use which.
 //! * **`tautd` ↔ `taut-fabric`**: [`fabric`], as framed messages with file descriptors over a Unix
 //!   socket.
 //!
@@ -41,6 +41,7 @@ pub mod role;
 pub mod route;
 pub mod shaping;
 pub mod shares;
+pub mod teaming;
 mod text;
 pub mod tune;
 pub mod units;

@@ -9,12 +9,17 @@ use utoipa::ToSchema;
 use crate::coalescing::NicCoalescing;
 use crate::link::Link;
 use crate::shaping::Shaping;
+use crate::teaming::Teaming;
 use crate::{MacAddr, Name, QueuePairs, Vlan};
 
 /// A virtual switch. Without an uplink it is a private network: in memory only, invisible outside.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct VSwitchSpec {}
+pub struct VSwitchSpec {
+    /// Uplinks that its ports use, and what follows when one loses its link.
+    #[serde(default, skip_serializing_if = "Teaming::is_default")]
+    pub teaming: Teaming,
+}
 
 /// State of a vSwitch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -44,6 +49,9 @@ pub struct PortGroupSpec {
     /// MAC learning behind each port, for guests that are switches. Requires `forged_transmits`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac_learning: Option<MacLearning>,
+    /// Teaming of its ports; absent: that of the vSwitch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub teaming: Option<Teaming>,
 }
 
 /// Security policy of a port group. Each item is rejected unless it is allowed here.

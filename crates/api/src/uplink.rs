@@ -8,6 +8,9 @@ use utoipa::ToSchema;
 use crate::link::Link;
 use crate::{MacAddr, Name};
 
+/// Most uplinks of a vSwitch.
+pub const MOST_UPLINKS: usize = 32;
+
 /// An uplink of a vSwitch. Its name is that of a network interface of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -73,7 +76,10 @@ impl InterfaceUse {
             Self::Route => "has a route of this host".to_owned(),
             Self::Below(other) => format!("carries the interface `{other}`"),
             Self::BelowElsewhere(mac) => {
-                format!("carries an interface of another network namespace, with the address {mac}")
+                format!(
+                    "also receives for the address {mac}, probably that of an interface on it in another network \
+                     namespace"
+                )
             }
         }
     }

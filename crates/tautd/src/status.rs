@@ -287,10 +287,12 @@ pub(crate) fn uplink(desired: &Desired, seen: &Seen, name: &Name) -> UplinkStatu
     let (served, why) = link(seen, port);
     let observed = seen.observed.uplinks.get(name);
     let has_device = port.is_some_and(|port| seen.observed.attached(port));
+    let is_refused = port.is_some_and(|port| seen.refused_ports.contains_key(&port));
     let lost = observed.and_then(|seen| seen.lost.clone());
     let attached = has_device && served == Link::Up && lost.is_none();
     let has_carrier = observed.is_some_and(|seen| seen.has_carrier);
-    let problem = seen.problems.get(&owner.document()).cloned().or(lost).or(why.filter(|_| has_device));
+    let problem =
+        seen.problems.get(&owner.document()).cloned().or(lost).or(why.filter(|_| has_device || is_refused));
     let reason = match observed {
         _ if !attached => problem,
         Some(seen) if !seen.is_up => {

@@ -24,6 +24,7 @@ mod preload;
 mod settings;
 mod shape;
 mod shares;
+mod teams;
 mod uplink;
 mod vmci;
 mod walls;

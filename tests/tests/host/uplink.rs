@@ -4,7 +4,8 @@ use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use taut_tests::{Cable, Netns, RawPort, Taut, eventually, kill_9};
+use rustix::process::{Pid, Signal, kill_process};
+use taut_tests::{Cable, Netns, RawPort, Taut, eventually, ip, kill_9};
 use taut_virtq::header::NetHeader;
 
 const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
@@ -41,6 +42,8 @@ impl Rig {
         let taut = Taut::start().with_lan();
         taut.ok(["portgroup", "create", "ten", "--vswitch", "sw", "--vlan", "10"]);
         let cable = Cable::plug();
+        // Announcements would mix with the frames of the tests.
+        taut.ok(["vswitch", "set", "sw", "--notify-switches", "off"]);
         taut.ok(["uplink", "add", "sw", &cable.card]);
         let a = RawPort::attach(&taut, "a", "lan", A);
         let b = RawPort::attach(&taut, "b", "ten", B);
@@ -54,12 +57,6 @@ impl Rig {
         let drops = uplink["counters"]["tx_drops"].as_array().unwrap().clone();
         drops.iter().map(|drop| (drop[0].as_str().unwrap().to_owned(), drop[1].as_u64().unwrap())).collect()
     }
-}
-
-/// Runs `ip` with these words.
-fn ip(words: &str) {
-    let done = Command::new("ip").args(words.split_whitespace()).status().unwrap();
-    assert!(done.success(), "ip {words}");
 }
 
 fn send(port: &mut RawPort, frame: &[u8]) {
@@ -195,7 +192,7 @@ fn a_card_in_use_is_refused_and_left_as_it_is() {
     refused(&format!("it carries the interface `{above}`"));
     ip(&format!("link set {above} netns {elsewhere}"));
     ip(&format!("-n {elsewhere} link set {above} up"));
-    refused("it carries an interface of another network namespace, with the address ");
+    refused("it also receives for the address ");
     ip(&format!("netns del {elsewhere}"));
     ip(&format!("link set {card} down"));
     eventually("the kernel has removed the interface above", || {
@@ -219,9 +216,6 @@ fn a_card_in_use_is_refused_and_left_as_it_is() {
     taut.ok(["uplink", "add", "sw", card]);
     let again = taut.refused(["uplink", "add", "sw", card]);
     assert!(again.contains("exists already"), "{again}");
-    let other = Cable::plug();
-    let second = taut.refused(["uplink", "add", "sw", &other.card]);
-    assert!(second.contains(&format!("has the uplink `{card}` already")), "{second}");
     let used = taut.refused(["vswitch", "delete", "sw"]);
     assert!(used.contains(&format!("uplink/{card}")), "{used}");
 }
@@ -318,7 +312,7 @@ fn a_card_with_another_name_and_address_is_given_back_before_another_card_takes_
 #[test]
 fn an_uplink_can_move_to_another_vswitch() {
     let mut rig = Rig::new();
-    rig.taut.ok(["vswitch", "create", "other"]);
+    rig.taut.ok(["vswitch", "create", "other", "--notify-switches", "off"]);
     rig.taut.ok(["portgroup", "create", "there", "--vswitch", "other"]);
     let mut c = RawPort::attach(&rig.taut, "c", "there", C);
     let told = rig.taut.ok(["uplink", "set", &rig.cable.card, "--vswitch", "other"]);
@@ -342,13 +336,13 @@ fn numbered(number: u32) -> [Vec<u8>; 2] {
 #[test]
 fn no_frame_is_lost_or_damaged_when_a_fabric_dies_or_is_upgraded() {
     let Rig { taut, cable, mut b, .. } = Rig::new();
-    let count = 6000_u32;
+    let count = 3000_u32;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0..count {
                 cable.send(&numbered(number)[0]);
-                if number % 8 == 7 {
-                    std::thread::sleep(Duration::from_millis(2));
+                if number % 2 == 1 {
+                    std::thread::sleep(Duration::from_millis(1));
                 }
             }
         });
@@ -371,6 +365,26 @@ fn no_frame_is_lost_or_damaged_when_a_fabric_dies_or_is_upgraded() {
 }
 
 #[test]
+fn a_fabric_that_stands_still_loses_no_frame_for_which_there_was_room() {
+    let Rig { taut, cable, mut b, .. } = Rig::new();
+    let fabric = Pid::from_raw(taut.fabric_pid()).expect("a process");
+    kill_process(fabric, Signal::STOP).unwrap();
+    // More than the ring has slots, so that each look sees lost frames only.
+    for number in 0..300 {
+        cable.send(&numbered(number)[0]);
+    }
+    for number in 300..330 {
+        std::thread::sleep(Duration::from_millis(100));
+        cable.send(&numbered(number)[0]);
+    }
+    kill_process(fabric, Signal::CONT).unwrap();
+    for number in 0..255 {
+        assert_eq!(next(&mut b), numbered(number)[1]);
+    }
+    assert!(!taut.ok(["events"]).contains("receives nothing any more"));
+}
+
+#[test]
 fn a_frame_that_cannot_be_described_does_not_make_an_uplink_deaf() {
     let taut = Taut::start().with_lan();
     let cable = Cable::plug_segmenting();
@@ -390,6 +404,8 @@ fn a_frame_that_cannot_be_described_does_not_make_an_uplink_deaf() {
         a.await_frame(Duration::from_millis(100));
         a.receive().map(drop)
     });
+    let events = taut.ok(["events"]);
+    assert!(events.contains("its socket receives nothing any more"), "{events}");
 }
 
 #[test]

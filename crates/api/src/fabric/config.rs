@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::network::{MacLearning, Security};
 use crate::shaping::Shaping;
+use crate::teaming::TeamPolicy;
 use crate::vmci::Cid;
 use crate::{Bytes, Coalescing, MacAddr, Name, Vlan};
 
@@ -34,6 +35,9 @@ pub struct FabricConfig {
     pub revision: u64,
     /// Ports, in any order, each id once.
     pub ports: Vec<PortConfig>,
+    /// Teams of uplinks, by which ports of their segments reach the outside.
+    #[serde(default)]
+    pub teams: Vec<TeamConfig>,
     /// VMCI devices, in any order. They share the number space of the ports.
     #[serde(default)]
     pub sockets: Vec<SocketConfig>,
@@ -42,6 +46,23 @@ pub struct FabricConfig {
     /// Behaviour of the thread that serves sockets.
     #[serde(default)]
     pub socket_worker: SocketWorker,
+}
+
+/// Uplinks of a segment, as some of its ports use them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TeamConfig {
+    /// Segment of the uplinks and of the ports.
+    pub segment: SegmentId,
+    /// Rule by which a port chooses an uplink.
+    pub policy: TeamPolicy,
+    /// Ports of the uplinks that are used as long as they have a link, the first one first.
+    pub active: Vec<PortId>,
+    /// Ports of the uplinks that replace them, the first one first.
+    pub standby: Vec<PortId>,
+    /// An active uplink whose link comes back is used at once.
+    pub failback: bool,
+    /// Physical switches are told where the ports are.
+    pub notify_switches: bool,
 }
 
 /// A VM's VMCI device.
@@ -115,6 +136,10 @@ pub struct PortConfig {
     /// Rules for its front end, if it has one.
     #[serde(default)]
     pub front_end: FrontEndRules,
+    /// Team by which the port reaches the outside: its place in [`FabricConfig::teams`]. `None` for
+    /// an uplink, and on a segment without one.
+    #[serde(default)]
+    pub team: Option<u16>,
 }
 
 /// Kind of the other end of a port.

@@ -66,4 +66,9 @@ drop_reasons! {
     /// A frame from an uplink has the source address of a port of the vSwitch: a switch outside
     /// has sent it back, or somebody outside pretends to be that port.
     OwnSource = "address of an own port as source",
+    /// A frame from outside arrived at another uplink than the one that its receiver uses: a switch
+    /// outside has flooded it to several uplinks.
+    WrongUplink = "arrived at an uplink that the receiver does not use",
+    /// No uplink of the sender's team has a link.
+    NoUplink = "no uplink with a link",
 }

@@ -79,7 +79,8 @@ pub enum Attachment {
         /// (`TUN_F_USO4`, `TUN_F_USO6`; Linux 6.2).
         uso: bool,
     },
-    /// A packet socket that is bound to a network card, with a ring for received frames.
+    /// A packet socket that is bound to a network card, with a ring for received frames; and the
+    /// file of the kernel that tells whether the card has a carrier.
     Packet(PacketSocket),
     /// A session that another fabric began, with its descriptors.
     Session(SessionRecord),

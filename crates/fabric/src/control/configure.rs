@@ -25,6 +25,12 @@ impl Control {
         let Valid { ports, sockets, mut refused } = valid;
         let changed = self.configure_ports(ports);
         refused.extend(self.configure_sockets(&sockets, &config));
+        self.teams.configure(
+            &config,
+            |id| self.entries.get(&id).is_some_and(|entry| entry.port().is_some()),
+            Instant::now(),
+        );
+        self.next_look = Instant::now();
         for (id, why) in &refused {
             warn!("{id} refused: {why}");
         }
@@ -123,7 +129,8 @@ impl Control {
         let standby = self.standby;
         let ports = self.entries.values().filter_map(Entry::port);
         let members = ports.filter(|_| !standby);
-        let switch = self.workers.next_switch(|before| Switch::new(members, before));
+        let outsides = self.teams.outsides();
+        let switch = self.workers.next_switch(|before| Switch::new(members, &outsides, before));
         if let Err(error) = self.workers.configure(switch, workers) {
             warn!("{}", chain(&error));
         }

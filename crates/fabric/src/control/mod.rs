@@ -16,7 +16,9 @@ mod peer;
 #[cfg(feature = "rig")]
 pub mod rig;
 mod standby;
+mod teams;
 mod token;
+mod uplinks;
 mod validate;
 mod vsock;
 
@@ -37,6 +39,7 @@ use crate::worker::Workers;
 use entry::Entry;
 use heartbeat::Heartbeat;
 use peer::Tautd;
+use teams::Teams;
 use vsock::VsockDevices;
 
 /// Longest wait of a new process for the `tautd` that started it.
@@ -66,6 +69,10 @@ pub struct Control {
     /// Ports and vsock devices.
     entries: BTreeMap<PortId, Entry>,
     config: FabricConfig,
+    /// Teams of uplinks.
+    teams: Teams,
+    /// Time of the next look at the links of uplinks.
+    next_look: Instant,
     /// Another process serves the ports; this one only prepares.
     standby: bool,
 }
@@ -97,6 +104,8 @@ impl Control {
             heartbeat: Heartbeat::default(),
             entries: BTreeMap::new(),
             config: FabricConfig::default(),
+            teams: Teams::default(),
+            next_look: Instant::now(),
             standby: false,
         })
     }
@@ -106,7 +115,9 @@ impl Control {
         let mut ready = Vec::<Ready>::new();
         let begun = Instant::now();
         loop {
-            self.events.wait(&mut ready, (!self.known).then_some(FIRST_CONTACT))?;
+            let now = Instant::now();
+            let look = self.look_at_uplinks(now).map(|at| at.saturating_duration_since(now));
+            self.events.wait(&mut ready, look.or((!self.known).then_some(FIRST_CONTACT)))?;
             if !self.known && begun.elapsed() >= FIRST_CONTACT {
                 info!(
                     "no tautd has connected for {FIRST_CONTACT:?}; the one that started this process is gone"

@@ -102,8 +102,8 @@ impl Tautd {
 
     /// Sends a port's device or listening socket, which `tautd` needs for the next process.
     pub(super) fn tell_attachment(&mut self, port: PortId, entry: &Entry) {
-        if let Some((via, fd)) = entry.device_or_listener() {
-            self.send(&FromFabric::Attached { port, via }, &[fd]);
+        if let Some((via, fds)) = entry.device_or_listener() {
+            self.send(&FromFabric::Attached { port, via }, &fds);
         }
     }
 

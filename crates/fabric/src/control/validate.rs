@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use taut_api::Vlan;
 use taut_api::fabric::config::{FabricConfig, PortConfig, PortId, PortKind, SocketConfig};
 use taut_api::fabric::counters::{MAX_CONNECTIONS, MAX_PORTS};
+use taut_uplink::team::MOST_UPLINKS;
 
 /// Largest number of queue pairs of a port.
 const MAX_PAIRS: u8 = 8;
@@ -56,14 +57,16 @@ fn valid_ports(wanted: &[PortConfig]) -> (BTreeMap<PortId, &PortConfig>, Vec<(Po
     let mut ports = BTreeMap::new();
     let mut refused = Vec::new();
     let mut addresses = HashMap::<_, Vec<&Vlan>>::new();
-    let mut outside = BTreeSet::new();
+    let mut outside = BTreeMap::new();
     for port in wanted {
         let why = if let Some(why) = beyond_numbers(port.id) {
             Some(why)
         } else if ports.contains_key(&port.id) {
             Some("the number is taken".to_owned())
         } else if port.kind == PortKind::Uplink {
-            (!outside.insert(port.segment)).then(|| "its vSwitch has an uplink already".to_owned())
+            let uplinks: &mut u8 = outside.entry(port.segment).or_default();
+            *uplinks = uplinks.saturating_add(1);
+            (*uplinks > MOST_UPLINKS).then(|| format!("its vSwitch has {MOST_UPLINKS} uplinks already"))
         } else if !port.mac.is_assignable() {
             Some(format!("{} is not an address that a card can have", port.mac))
         } else if addresses.get(&(port.segment, port.mac)).is_some_and(|vlans| conflict(vlans, &port.vlan)) {
@@ -120,6 +123,7 @@ mod tests {
             coalescing: Coalescing::Disabled,
             lro: true,
             front_end: FrontEndRules::default(),
+            team: None,
         }
     }
 
@@ -165,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_has_one_uplink() {
+    fn a_segment_has_as_many_uplinks_as_there_are_numbers() {
         let uplink = |id, segment| PortConfig { kind: PortKind::Uplink, ..port(id, 1, segment) };
-        let config =
-            FabricConfig { ports: vec![uplink(1, 1), uplink(2, 2), uplink(3, 1)], ..FabricConfig::default() };
+        let ports = (0..=MOST_UPLINKS.into()).map(|id| uplink(id, 1)).chain([uplink(100, 2)]).collect();
+        let config = FabricConfig { ports, ..FabricConfig::default() };
         let Valid { ports, refused, .. } = validate(&config);
-        assert_eq!(ports.keys().map(|id| id.0).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(refused, [(PortId(3), "its vSwitch has an uplink already".to_owned())]);
+        assert_eq!(ports.len(), usize::from(MOST_UPLINKS) + 1);
+        assert_eq!(refused, [(PortId(MOST_UPLINKS.into()), "its vSwitch has 32 uplinks already".to_owned())]);
     }
 
     fn socket(id: u16, cid: u32) -> SocketConfig {

@@ -63,6 +63,12 @@ pub enum Offer {
 }
 
 impl Lro {
+    /// Tells whether no frame is being merged or waits to be sent.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
     /// Offers a frame. `wanted` says whether its receiver accepts such frames merged.
     pub fn offer(&mut self, header: &NetHeader, frame: &[u8], wanted: bool) -> Offer {
         if self.used == 0 && !wanted {

@@ -15,6 +15,14 @@ pub const fn vlan_of(tci: u16) -> u16 {
     tci & VLAN_BITS
 }
 
+/// Returns a frame with a tag of this VLAN; 0 stands for no tag. The frame has a whole Ethernet
+/// header and no tag.
+pub fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
+    let (addresses, behind) = frame.split_at(TAG_AT);
+    let tag = [TAG_8021Q.to_be_bytes(), vlan.to_be_bytes()].concat();
+    [addresses, if vlan == 0 { &[] } else { &tag }, behind].concat()
+}
+
 /// Room for a frame's first bytes with another tag.
 pub type EditedStart = [u8; FIRST_BYTES + TAG];
 

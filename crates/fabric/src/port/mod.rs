@@ -91,7 +91,7 @@ impl Port {
             kind,
             address: Address::default(),
             counters: counters.for_pairs(pairs),
-            rx: (0..pairs).map(|_| Mutex::default()).collect(),
+            rx: (0..pairs).map(|_| Mutex::new(RxSlot::one_of(pairs))).collect(),
             tx: (0..pairs).map(|_| Mutex::default()).collect(),
             owners: (0..pairs).map(|_| AtomicU8::new(0)).collect(),
             receiving: AtomicU8::new(0),

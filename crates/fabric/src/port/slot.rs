@@ -65,13 +65,16 @@ pub struct RxSlot {
 }
 
 impl RxSlot {
+    /// Creates one of a port's receive queues.
+    pub(super) fn one_of(pairs: usize) -> Self {
+        Self { waits: ReceiverBudget::one_of(pairs), ..Self::default() }
+    }
+
     /// Notes that the queue has taken a frame at `now`.
     #[inline]
     pub fn had_room(&mut self, now: Instant) {
-        if let Some(since) = self.full_since.take() {
-            // No frame from an uplink has waited longer than was left when the wait began.
-            let waited = now.saturating_duration_since(since).min(self.waits.left(since));
-            self.waits.spend(waited, now);
+        if self.full_since.take().is_some() {
+            self.waits.end(now);
         }
     }
 

@@ -17,9 +17,9 @@ pub enum Route {
     To(MemberIdx),
     /// Every member of the VLAN except the sender.
     All,
-    /// The uplink: no member is known to have the address. Members that learn, and promiscuous
-    /// ones, receive a copy.
-    Outside(MemberIdx),
+    /// An uplink: no member is known to have the address. Members that learn, and promiscuous ones,
+    /// receive a copy.
+    Outside,
     /// Members that learn, and promiscuous ones: nobody is known to have the address.
     Unknown,
     /// Promiscuous members only: the address is the sender's own.
@@ -60,12 +60,11 @@ pub fn route(
     }
     let route = match segment.find(vlan, frame.dst, now) {
         Some(member) if member == sender => Route::Back,
+        Some(member) if !segment.takes(member, sender, frame.dst) => return Err(DropReason::WrongUplink),
         Some(member) => Route::To(member),
-        None => match segment.uplink() {
-            // Nothing goes from outside to outside.
-            Some(uplink) if !from.is_uplink => Route::Outside(uplink),
-            _ => Route::Unknown,
-        },
+        // Nothing goes from outside to outside.
+        None if from.uplink.is_none() && segment.has_uplinks() => Route::Outside,
+        None => Route::Unknown,
     };
     Ok(Routed { vlan, route })
 }
@@ -83,7 +82,7 @@ fn check_source(
     if src.is_multicast() {
         return Err(DropReason::GroupSource);
     }
-    if from.is_uplink {
+    if from.uplink.is_some() {
         // A frame comes back if a switch outside floods it to where it came from.
         return if segment.find(vlan, src, now).is_some() { Err(DropReason::OwnSource) } else { Ok(()) };
     }

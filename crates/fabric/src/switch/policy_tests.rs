@@ -1,5 +1,6 @@
 //! Tests of the policy: receivers of frames, without moving any.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +14,11 @@ use taut_api::fabric::counters::FILE_SIZE;
 use taut_api::network::{MacLearning, Security};
 use taut_api::shaping::Shaping;
 use taut_api::{MacAddr, Vlan};
+use taut_uplink::team::{Order, Path, Policy, Team, Uplink};
 use taut_virtq::counters::SharedWords;
 
 use super::super::Switch;
+use super::super::outside::{Outside, Settled, Way};
 use super::*;
 use crate::port::Port;
 use crate::sys::counters::PortBlock;
@@ -39,6 +42,7 @@ fn port(id: u16, vlan: &str) -> PortConfig {
         coalescing: Coalescing::Disabled,
         lro: true,
         front_end: FrontEndRules::default(),
+        team: None,
     }
 }
 
@@ -55,6 +59,22 @@ fn learning(config: PortConfig) -> PortConfig {
 
 fn uplink(id: u16) -> PortConfig {
     PortConfig { kind: PortKind::Uplink, ..port(id, "4095") }
+}
+
+/// A team of all uplinks, by port, as they are settled while all of them have a link.
+fn outside(configs: &[PortConfig]) -> Outside {
+    let uplinks = configs.iter().filter(|config| config.kind == PortKind::Uplink).map(|config| config.id);
+    let uplinks: BTreeMap<_, _> = uplinks.zip((0..).map_while(Uplink::new)).collect();
+    let order = Order { active: uplinks.values().copied().collect(), standby: Vec::new() };
+    let mut team = Team::new(Policy::PortId, order, true);
+    team.settle(uplinks.values().copied().collect());
+    let way = |config: &PortConfig| {
+        let mut path = Path::default();
+        path.use_uplink(team.uplink(config.id.0.into()));
+        (config.id, Way { team: 0, path })
+    };
+    let ways = configs.iter().filter(|config| config.kind != PortKind::Uplink).map(way).collect();
+    Outside { uplinks, teams: vec![Settled { now: team, former: None }], ways }
 }
 
 struct Rig {
@@ -80,7 +100,8 @@ impl Rig {
     }
 
     fn configure(&mut self) {
-        self.switch = Switch::new(self.configs.iter().zip(&self.ports), &self.switch);
+        let outsides = [(SegmentId(1), outside(&self.configs))].into();
+        self.switch = Switch::new(self.configs.iter().zip(&self.ports), &outsides, &self.switch);
     }
 
     fn segment(&self) -> &Segment {
@@ -135,9 +156,9 @@ fn a_frame_reaches_only_ports_of_its_vlan_on_access_ports_and_trunks() {
 #[test]
 fn all_addresses_that_no_port_has_are_behind_the_uplink() {
     let rig = Rig::new(vec![port(0, "10"), port(1, "20"), port(2, "0"), uplink(3), port(4, "10-15")]);
-    let (out, outside) = (MemberIdx(3), mac(77));
-    assert_eq!(rig.to(0, outside, mac(0)), Ok(Route::Outside(out)));
-    assert_eq!(rig.to(0, mac(1), mac(0)), Ok(Route::Outside(out)), "port 1 has another VLAN");
+    let outside = mac(77);
+    assert_eq!(rig.to(0, outside, mac(0)), Ok(Route::Outside));
+    assert_eq!(rig.to(0, mac(1), mac(0)), Ok(Route::Outside), "port 1 has another VLAN");
     assert_eq!(rig.to(0, mac(4), mac(0)), Ok(Route::To(MemberIdx(4))));
     assert_eq!(rig.to(0, MacAddr::BROADCAST, mac(0)), Ok(Route::All));
     assert_eq!(rig.flood(10), [0, 4], "the uplink is no member of a VLAN");
@@ -152,6 +173,27 @@ fn all_addresses_that_no_port_has_are_behind_the_uplink() {
 }
 
 #[test]
+fn each_port_sends_and_receives_at_its_own_uplink() {
+    let rig = Rig::new(vec![port(0, "10"), port(1, "10"), uplink(2), uplink(3), learning(port(4, "10"))]);
+    let segment = rig.segment();
+    let mut frame = [&mac(77).0[..], &mac(0).0, &[8, 0]].concat();
+    frame.resize(60, 0);
+    let ways = [0, 1, 4].map(|at| segment.way_out(MemberIdx(at), &frame));
+    assert_eq!(ways, [2, 3, 2].map(|at| Some(MemberIdx(at))));
+    assert_eq!(segment.way_out(MemberIdx(2), &frame), None, "an uplink has no way out");
+    let from = |uplink, dst| rig.route(uplink, dst, mac(77), Some(10)).map(|routed| routed.route);
+    for (member, own, other) in [(0_u16, 2, 3), (1, 3, 2)] {
+        assert_eq!(from(own, mac(member)), Ok(Route::To(MemberIdx(member.into()))));
+        assert_eq!(from(other, mac(member)), Err(DropReason::WrongUplink));
+    }
+    let takers = |uplink| {
+        [0, 1, 4].map(|at| segment.takes(MemberIdx(at), MemberIdx(uplink), MacAddr::BROADCAST.into()))
+    };
+    assert_eq!((takers(2), takers(3)), ([true, false, true], [false, true, false]));
+    assert!(segment.takes(MemberIdx(0), MemberIdx(1), mac(0).into()), "frames from inside are always taken");
+}
+
+#[test]
 fn a_frame_that_comes_back_or_pretends_to_be_a_port_is_dropped() {
     let learner = learning(port(1, "10"));
     let rig = Rig::new(vec![port(0, "10"), learner, uplink(2)]);
@@ -160,7 +202,7 @@ fn a_frame_that_comes_back_or_pretends_to_be_a_port_is_dropped() {
     assert_eq!(from_outside(mac(0), Some(20)), Ok(Route::All), "in VLAN 20 somebody else has it");
     assert_eq!(from_outside(MacAddr::BROADCAST, Some(10)), Err(DropReason::GroupSource));
     assert_eq!(from_outside(mac(90), Some(10)), Ok(Route::All));
-    assert_eq!(rig.to(1, mac(77), mac(90)), Ok(Route::Outside(MemberIdx(2))), "port 1 learns 90");
+    assert_eq!(rig.to(1, mac(77), mac(90)), Ok(Route::Outside), "port 1 learns 90");
     assert_eq!(from_outside(mac(90), Some(10)), Err(DropReason::OwnSource));
     assert_eq!(
         rig.route(2, mac(90), mac(77), Some(10)).map(|routed| routed.route),

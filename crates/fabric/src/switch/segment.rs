@@ -5,10 +5,12 @@ use std::time::Instant;
 
 use taut_api::fabric::config::{PortConfig, PortKind, SegmentId};
 use taut_api::network::Security;
+use taut_uplink::team::Uplink;
 
 use super::index::MemberIdx;
 use super::learned::Learned;
 use super::mac_table::{Key, MacTable};
+use super::outside::{Exits, Outside, Way};
 use super::vlan::PortVlan;
 use crate::net::ethernet::MacKey;
 use crate::port::Port;
@@ -23,7 +25,7 @@ pub struct Segment {
     table: MacTable,
     /// At least one member is a trunk.
     has_trunks: bool,
-    /// Members by VLAN, without the uplink: access ports in the order of their VLANs, then trunks.
+    /// Members by VLAN, without uplinks: access ports in the order of their VLANs, then trunks.
     by_vlan: Vec<MemberIdx>,
     /// Number of access ports in `by_vlan`.
     access: usize,
@@ -31,8 +33,8 @@ pub struct Segment {
     promiscuous: Vec<MemberIdx>,
     /// Members that receive frames for unknown addresses.
     flood_targets: Vec<MemberIdx>,
-    /// The member that leads outside.
-    uplink: Option<MemberIdx>,
+    /// Members that lead outside, and the teams that use them.
+    exits: Exits,
     /// Addresses seen in frames of members that may use more than the configured one.
     learned: Option<Arc<Learned>>,
     /// The member that each port number has; empty if nothing is learned.
@@ -54,15 +56,18 @@ pub struct Member {
     pub lro: bool,
     /// Learn addresses behind the port, if it may send from them.
     mac_learning: bool,
-    /// The port leads outside: it has all addresses that no other member has.
-    pub is_uplink: bool,
+    /// Number of the uplink, if the port leads outside. Uplinks have all addresses that no other
+    /// member has.
+    pub uplink: Option<Uplink>,
+    /// Way of the port to the outside.
+    way: Option<Way>,
 }
 
 /// The configured address of an uplink: no frame has it.
 const NO_ADDRESS: MacKey = MacKey(u64::MAX);
 
 impl Member {
-    fn new(config: &PortConfig, port: &Arc<Port>) -> Self {
+    fn new(config: &PortConfig, port: &Arc<Port>, outside: &Outside) -> Self {
         let is_uplink = config.kind == PortKind::Uplink;
         let member = Self {
             port: Arc::clone(port),
@@ -71,7 +76,8 @@ impl Member {
             security: config.security,
             lro: config.lro,
             mac_learning: config.mac_learning.is_some(),
-            is_uplink,
+            uplink: outside.uplinks.get(&config.id).copied().filter(|_| is_uplink),
+            way: outside.ways.get(&config.id).copied().filter(|_| !is_uplink),
         };
         if !member.may_change_address() {
             port.address.reset();
@@ -107,10 +113,16 @@ impl Member {
 impl Segment {
     /// Builds the segment of these ports. Learned addresses of its predecessor stay if they are
     /// valid.
-    pub(super) fn new(id: SegmentId, ports: &[(&PortConfig, &Arc<Port>)], before: Option<&Self>) -> Self {
-        let members: Vec<_> = ports.iter().map(|(config, port)| Member::new(config, port)).collect();
+    pub(super) fn new(
+        id: SegmentId,
+        ports: &[(&PortConfig, &Arc<Port>)],
+        outside: &Outside,
+        before: Option<&Self>,
+    ) -> Self {
+        let members: Vec<_> = ports.iter().map(|(config, port)| Member::new(config, port, outside)).collect();
         let all = || (0..).map(MemberIdx).zip(&members);
-        let indexed = || all().filter(|(_, member)| !member.is_uplink);
+        let indexed = || all().filter(|(_, member)| member.port.kind != PortKind::Uplink);
+        let of_port = |port| all().find(|(_, member)| member.port.id == port).map(|(index, _)| index);
         let entries: Vec<_> = indexed()
             .map(|(index, member)| match member.vlan {
                 PortVlan::Access(vlan) => (Key::new(vlan, member.mac), index),
@@ -135,7 +147,7 @@ impl Segment {
             access,
             promiscuous: which(&|member| member.security.promiscuous),
             flood_targets: which(&|member| member.security.promiscuous || member.learns()),
-            uplink: all().find(|(_, member)| member.is_uplink).map(|(index, _)| index),
+            exits: Exits::new(outside, of_port),
             by_port: if learned.is_some() { by_port(&members) } else { Vec::new() },
             learned,
             members,
@@ -153,13 +165,28 @@ impl Segment {
         &self.members[index.index()]
     }
 
-    /// The member that leads outside.
+    /// Returns whether a member leads outside.
     #[inline]
-    pub fn uplink(&self) -> Option<MemberIdx> {
-        self.uplink
+    pub fn has_uplinks(&self) -> bool {
+        self.exits.any()
     }
 
-    /// The members that take part in a VLAN, without the uplink.
+    /// Returns the uplink for a frame of a member that begins with `start`; `None` if no uplink of
+    /// its team has a link.
+    pub fn way_out(&self, from: MemberIdx, start: &[u8]) -> Option<MemberIdx> {
+        self.exits.choose(self.member(from).way?, start)
+    }
+
+    /// Returns whether a member takes a frame for `to` from this sender. It takes frames from
+    /// outside from the uplink that it uses itself, so a switch that floods causes no duplicates.
+    #[inline]
+    pub fn takes(&self, member: MemberIdx, sender: MemberIdx, to: MacKey) -> bool {
+        let Some(arrived) = self.member(sender).uplink else { return true };
+        let Member { way, mac, .. } = self.member(member);
+        way.is_some_and(|way| self.exits.takes(way, arrived, to, *mac))
+    }
+
+    /// The members that take part in a VLAN, without uplinks.
     pub fn in_vlan(&self, vlan: u16) -> impl Iterator<Item = MemberIdx> {
         let (access, trunks) = self.by_vlan.split_at(self.access);
         let vlan_of = |index: &MemberIdx| self.member(*index).access_vlan();

@@ -3,7 +3,8 @@
 //! Kernel and process share the ring's memory. The status in the header of each slot says to which
 //! of them the slot belongs. The kernel takes slots in their order, and this process reads them in
 //! their order. What is in the ring survives the process: the kernel keeps it as long as anybody
-//! has the socket.
+//! has the socket. So does the place at which the process reads: it is kept in the bytes behind the
+//! first block's slots, which the kernel does not use.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -36,9 +37,8 @@ pub struct Ring {
     /// The first slot. All slots are aligned as their headers.
     base: NonNull<tpacket2_hdr>,
     shape: PacketRing,
-    /// The slot that is read next; `None` until one is found. The kernel does not tell at which
-    /// slot it is, and this process may have got the socket in the middle of its life.
-    at: Option<u32>,
+    /// The slot that is read next.
+    at: u32,
     /// The slot `at` was seen to belong to this process.
     held: bool,
     /// Number of slots before `at` that were read and not given back yet.
@@ -74,16 +74,16 @@ impl Ring {
         // SAFETY: the kernel chooses an address that is not in use.
         let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, socket, 0)? };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Self { base, shape, at: None, held: false, read: 0 })
+        let mut ring = Self { base, shape, at: 0, held: false, read: 0 };
+        // A new ring begins with slot 0.
+        ring.at = ring.kept_place().load(Acquire) % ring.slots();
+        Ok(ring)
     }
 
     /// Returns where the oldest frame is that was not read yet; `None` if there is none. It is the
     /// same one until [`Self::advance`] is called.
     pub fn first(&mut self) -> Option<Received> {
-        if self.at.is_none() {
-            self.at = self.find();
-        }
-        let at = self.at?;
+        let at = self.at;
         self.held = self.read < self.slots() && self.is_ours(at);
         if !self.held {
             return None;
@@ -100,37 +100,31 @@ impl Ring {
         })
     }
 
-    /// Marks the slot of the frame that [`Self::first`] found, until it is given back. The mark
-    /// survives the process. What was written to the slot before is there if the mark is; what is
-    /// written afterwards may be.
+    /// Marks the slot of the frame that [`Self::first`] found, until it is given back. A successor
+    /// that sees the mark also sees every write made before this call. Later writes may be missing.
     pub fn mark(&mut self) {
-        if let Some(at) = self.at
-            && self.held
-        {
-            self.status(at).fetch_or(MARKED, AcqRel);
+        if self.held {
+            self.status(self.at).fetch_or(MARKED, AcqRel);
         }
     }
 
     /// Returns the slot of the frame that [`Self::first`] found; nothing if it found none.
     pub fn slot(&mut self) -> &mut [u8] {
-        match self.at {
+        if self.held {
             // SAFETY: `address` is the beginning of a slot of this many bytes in the mapping. The
             // slot belongs to this process, so the kernel does not touch it until `release` is
             // called after `advance`. Both need `&mut self` and so end this borrow.
-            Some(at) if self.held => unsafe {
-                std::slice::from_raw_parts_mut(self.address(at).cast(), self.shape.slot as usize)
-            },
-            _ => &mut [],
+            unsafe { std::slice::from_raw_parts_mut(self.address(self.at).cast(), self.shape.slot as usize) }
+        } else {
+            &mut []
         }
     }
 
     /// Goes on to the next frame. The one that [`Self::first`] found is read; its slot belongs to
     /// this process until [`Self::release`] is called, so that a successor would find it.
     pub fn advance(&mut self) {
-        if let Some(at) = self.at
-            && std::mem::take(&mut self.held)
-        {
-            self.at = Some((at + 1) % self.slots());
+        if std::mem::take(&mut self.held) {
+            self.at = (self.at + 1) % self.slots();
             self.read += 1;
         }
     }
@@ -138,25 +132,25 @@ impl Ring {
     /// Gives the slots of all frames that were read back to the kernel.
     pub fn release(&mut self) {
         let read = std::mem::take(&mut self.read);
-        let Some(at) = self.at.filter(|_| read > 0) else { return };
+        if read == 0 {
+            return;
+        }
+        // A successor of a process that ends between the two steps begins behind frames that are
+        // still there. It reads them once more when it comes round to them.
+        self.kept_place().store(self.at, Release);
         let slots = self.slots();
         for before in (1..=read).rev() {
-            self.status((at + slots - before) % slots).store(libc::TP_STATUS_KERNEL, Release);
+            self.status((self.at + slots - before) % slots).store(libc::TP_STATUS_KERNEL, Release);
         }
     }
 
-    /// Finds the oldest frame: in the first of the slots in a row that belong to this process.
-    /// There are several such rows if the kernel still writes a frame whose successor is complete;
-    /// then, and in a full ring, the time decides.
-    fn find(&self) -> Option<u32> {
-        let slots = self.slots();
-        let ours = || (0..slots).filter(|at| self.is_ours(*at));
-        let time = |at: &u32| {
-            let header = self.header(*at);
-            (header.tp_sec, header.tp_nsec)
-        };
-        let first = ours().filter(|at| !self.is_ours((at + slots - 1) % slots)).min_by_key(time);
-        first.or_else(|| ours().min_by_key(time))
+    /// Returns the word that has the place at which this process and its successors read.
+    fn kept_place(&self) -> &AtomicU32 {
+        let behind = self.shape.slots_per_block as usize * self.shape.slot as usize;
+        let word = self.base.as_ptr().wrapping_byte_add(behind);
+        // SAFETY: `length` has checked that the first block has this word behind its slots. It is
+        // aligned, because slots are, and all processes access it only atomically.
+        unsafe { AtomicU32::from_ptr(word.cast()) }
     }
 
     fn slots(&self) -> u32 {
@@ -221,7 +215,7 @@ fn length(shape: PacketRing) -> Option<usize> {
         && block.is_multiple_of(ALIGNMENT)
         && slots_per_block > 0
         && blocks > 0
-        && used <= u64::from(block)
+        && used + size_of::<AtomicU32>() as u64 <= u64::from(block)
         && len <= LARGEST;
     fits.then_some(len as usize)
 }
@@ -392,25 +386,29 @@ mod tests {
     #[test]
     fn a_successor_begins_with_the_oldest_frame_also_if_one_is_not_complete() {
         for before in 0..6 {
-            let mut kernel = Kernel::new();
-            let mut ring = kernel.reader();
-            for at in 0..before {
-                assert!(kernel.put(&[at; 60], None));
-                read(&mut ring).unwrap();
+            for incomplete in 0..4_u8 {
+                let mut kernel = Kernel::new();
+                let mut ring = kernel.reader();
+                for at in 0..before {
+                    assert!(kernel.put(&[at; 60], None));
+                    read(&mut ring).unwrap();
+                }
+                for at in 0..4 {
+                    assert!(kernel.put(&[at; 60], None));
+                }
+                // One of them is still being written.
+                let slot = u32::from(before + incomplete) % 6;
+                kernel.ring.status(slot).store(libc::TP_STATUS_KERNEL, Release);
+                let mut next = kernel.reader();
+                for at in 0..incomplete {
+                    assert_eq!(read(&mut next), Some((vec![at; 60], None)), "behind {before}");
+                }
+                assert_eq!(read(&mut next), None);
+                kernel.ring.status(slot).store(libc::TP_STATUS_USER, Release);
+                for at in incomplete..4 {
+                    assert_eq!(read(&mut next), Some((vec![at; 60], None)), "behind {before}");
+                }
             }
-            for at in 0..4 {
-                assert!(kernel.put(&[at; 60], None));
-            }
-            // The third frame is still being written.
-            let third = (u32::from(before) + 2) % 6;
-            kernel.ring.status(third).store(libc::TP_STATUS_KERNEL, Release);
-            let mut next = kernel.reader();
-            assert_eq!(read(&mut next), Some((vec![0; 60], None)), "behind {before}");
-            assert_eq!(read(&mut next), Some((vec![1; 60], None)));
-            assert_eq!(read(&mut next), None);
-            kernel.ring.status(third).store(libc::TP_STATUS_USER, Release);
-            assert_eq!(read(&mut next), Some((vec![2; 60], None)));
-            assert_eq!(read(&mut next), Some((vec![3; 60], None)));
         }
     }
 
@@ -455,6 +453,7 @@ mod tests {
             PacketRing { slot: 250, ..SHAPE },
             PacketRing { slots_per_block: 0, ..SHAPE },
             PacketRing { slots_per_block: 5, ..SHAPE },
+            PacketRing { slots_per_block: 4, ..SHAPE },
             PacketRing { blocks: 0, ..SHAPE },
             PacketRing { blocks: u32::MAX, ..SHAPE },
         ] {

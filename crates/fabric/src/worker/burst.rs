@@ -68,16 +68,23 @@ pub(super) fn serve(
         Some(TxEnd::Tap(tx)) => DeviceBurst::new(&mut forwarder, &mut gate, lro).run(tx, pieces_done),
         Some(TxEnd::Stream(tx)) => DeviceBurst::new(&mut forwarder, &mut gate, lro).run(tx, pieces_done),
         Some(TxEnd::Packet(tx)) => {
+            waits.end(now);
             forwarder.limit_waits(waits.left(now));
             let next = DeviceBurst::new(&mut forwarder, &mut gate, lro).run(tx, pieces_done);
-            waits.charge(now, matches!(next, Ok(Next::Wait(_))));
+            if matches!(next, Ok(Next::Wait(_))) {
+                waits.begin(now);
+            }
             next
         }
     };
     drop(gate);
     let frames = forwarder.finish(timers);
     drop(forwarder);
-    if let Some(TxEnd::Packet(tx)) = end {
+    if let Some(TxEnd::Packet(tx)) = end
+        && lro.is_empty()
+    {
+        // Receivers have all frames now. A process that dies before this line repeats them instead
+        // of losing them.
         tx.release();
     }
     if let Some(TxEnd::Vnic(tx)) = end

@@ -411,6 +411,7 @@ pub(crate) fn vnic(id: u16, segment: u16) -> PortConfig {
         coalescing: Coalescing::Disabled,
         lro: true,
         front_end: FrontEndRules::default(),
+        team: None,
     }
 }
 

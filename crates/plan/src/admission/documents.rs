@@ -11,6 +11,7 @@ use taut_api::vmci::Cid;
 use taut_api::{ApiError, MacAddr, Name};
 
 use super::refusal::{conflict, invalid};
+use super::uplinks::admit_teaming;
 use crate::facts::{Desired, Owner};
 
 /// Longest interface name that Linux accepts, in bytes.
@@ -52,7 +53,11 @@ pub fn admit_portgroup(desired: &Desired, name: &Name, spec: &PortGroupSpec) -> 
     if let Some(learning) = spec.mac_learning {
         admit_mac_learning(name, spec, learning)?;
     }
-    admit_shaping(&format!("port group `{name}`"), &spec.shaping)?;
+    let what = format!("port group `{name}`");
+    admit_shaping(&what, &spec.shaping)?;
+    if let Some(teaming) = &spec.teaming {
+        admit_teaming(desired, &what, &spec.vswitch, teaming)?;
+    }
     if !desired.vswitches.contains_key(&spec.vswitch) {
         return Err(invalid(
             format!("port group `{name}` names the vSwitch `{}`, which does not exist", spec.vswitch),

@@ -1,7 +1,10 @@
 //! An uplink against the other documents, and its interface against the uses that the host has for
 //! it (VN-3).
 
-use taut_api::uplink::{InterfaceUse, UplinkSpec};
+use std::collections::BTreeSet;
+
+use taut_api::teaming::Teaming;
+use taut_api::uplink::{InterfaceUse, MOST_UPLINKS, UplinkSpec};
 use taut_api::{ApiError, Name};
 
 use super::documents::MAX_IFNAME;
@@ -22,7 +25,8 @@ pub struct Candidate {
 /// Admits an uplink. `found` is what the host has under its name.
 ///
 /// # Errors
-/// When the vSwitch does not exist or has an uplink already, or [`check_interface`] fails.
+/// When the vSwitch does not exist or has too many uplinks, a teaming of the vSwitch before names
+/// it, or [`check_interface`] fails.
 pub fn admit_uplink(
     desired: &Desired,
     name: &Name,
@@ -35,16 +39,67 @@ pub fn admit_uplink(
             format!("create it: taut vswitch create {}", spec.vswitch),
         ));
     }
-    let taken = |(other, uplink): &(&Name, &UplinkSpec)| *other != name && uplink.vswitch == spec.vswitch;
-    if let Some((other, _)) = desired.uplinks.iter().find(taken) {
+    let others = desired.uplinks.iter().filter(|(other, _)| *other != name);
+    if others.filter(|(_, uplink)| uplink.vswitch == spec.vswitch).count() >= MOST_UPLINKS {
         return Err(conflict(
-            format!("vSwitch `{}` has the uplink `{other}` already; teams do not exist yet", spec.vswitch),
             format!(
-                "use a bond of the host as the uplink, or remove the other one: taut uplink remove {other}"
+                "vSwitch `{}` has {MOST_UPLINKS} uplinks already, the most that it can have",
+                spec.vswitch
             ),
+            "use a bond of the host as one uplink, or another vSwitch",
         ));
     }
+    if desired.uplinks.get(name).is_some_and(|before| before.vswitch != spec.vswitch) {
+        admit_uplink_removal(desired, name)?;
+    }
     check_interface(name, found)
+}
+
+/// Admits that an uplink leaves its vSwitch.
+///
+/// # Errors
+/// When a teaming names it.
+pub fn admit_uplink_removal(desired: &Desired, name: &Name) -> Result<(), ApiError> {
+    let names = |teaming: &Teaming| teaming.named().any(|named| named == name);
+    let vswitch = desired.vswitches.iter().find(|(_, spec)| names(&spec.teaming));
+    let group = desired.portgroups.iter().find(|(_, spec)| spec.teaming.as_ref().is_some_and(names));
+    let (what, command) = match (vswitch, group) {
+        (Some((vswitch, _)), _) => (format!("vSwitch `{vswitch}`"), format!("taut vswitch set {vswitch}")),
+        (_, Some((group, _))) => (format!("port group `{group}`"), format!("taut portgroup set {group}")),
+        (None, None) => return Ok(()),
+    };
+    Err(conflict(
+        format!("the teaming of {what} names the uplink `{name}`"),
+        format!("take it out first: {command} --active … --standby …"),
+    ))
+}
+
+/// Admits the teaming of `what` on a vSwitch.
+///
+/// # Errors
+/// When it names an interface that is no uplink of the vSwitch, or one twice.
+pub fn admit_teaming(
+    desired: &Desired,
+    what: &str,
+    vswitch: &Name,
+    teaming: &Teaming,
+) -> Result<(), ApiError> {
+    let mut before = BTreeSet::new();
+    for named in teaming.named() {
+        if desired.uplinks.get(named).is_none_or(|uplink| uplink.vswitch != *vswitch) {
+            return Err(invalid(
+                format!("the teaming of {what} names `{named}`, which is no uplink of vSwitch `{vswitch}`"),
+                format!("add it first: taut uplink add {vswitch} {named}"),
+            ));
+        }
+        if !before.insert(named) {
+            return Err(invalid(
+                format!("the teaming of {what} names the uplink `{named}` twice"),
+                "name each uplink once: as active or in standby",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that an interface exists, and that the host does not use it.
@@ -87,6 +142,8 @@ pub fn check_interface(name: &Name, found: Option<&Candidate>) -> Result<(), Api
 
 #[cfg(test)]
 mod tests {
+    use taut_api::network::VSwitchSpec;
+
     use super::*;
 
     fn name(text: &str) -> Name {
@@ -118,9 +175,7 @@ mod tests {
         let above = InterfaceUse::Below("eth1.10".to_owned());
         assert!(refusal("eth1", used(&[above])).ends_with("ip link del eth1.10)"));
         let elsewhere = InterfaceUse::BelowElsewhere(taut_api::MacAddr([2, 0, 0, 0, 0, 5]));
-        assert!(
-            refusal("eth1", used(&[elsewhere])).contains("another network namespace, with the address 02:")
-        );
+        assert!(refusal("eth1", used(&[elsewhere])).contains("also receives for the address 02:"));
         let proper = Candidate { proper_name: Some("eth1".to_owned()), ..free() };
         assert_eq!(
             refusal("enp1s0", Some(proper)),
@@ -133,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vswitch_exists_and_has_one_uplink() {
+    fn a_vswitch_exists_and_its_uplinks_are_counted() {
         let mut desired = Desired::default();
         let spec = UplinkSpec { vswitch: name("prod") };
         let admitted = |desired: &Desired, interface: &str| {
@@ -143,10 +198,45 @@ mod tests {
             admitted(&desired, "eth1").unwrap_err(),
             "uplink `eth1` names the vSwitch `prod`, which does not exist"
         );
-        desired.vswitches.insert(name("prod"), taut_api::network::VSwitchSpec::default());
-        assert_eq!(admitted(&desired, "eth1"), Ok(()));
-        desired.uplinks.insert(name("eth1"), spec.clone());
+        desired.vswitches.insert(name("prod"), VSwitchSpec::default());
+        for number in 0..MOST_UPLINKS {
+            assert_eq!(admitted(&desired, &format!("eth{number}")), Ok(()));
+            desired.uplinks.insert(name(&format!("eth{number}")), spec.clone());
+        }
         assert_eq!(admitted(&desired, "eth1"), Ok(()), "it may be written again");
-        assert!(admitted(&desired, "eth2").unwrap_err().contains("has the uplink `eth1` already"));
+        assert!(admitted(&desired, "eth99").unwrap_err().contains("has 32 uplinks already"));
+    }
+
+    #[test]
+    fn a_teaming_names_uplinks_of_its_vswitch_and_these_stay() {
+        let mut desired = Desired::default();
+        for vswitch in ["prod", "other"] {
+            desired.vswitches.insert(name(vswitch), VSwitchSpec::default());
+        }
+        for (uplink, vswitch) in [("eth1", "prod"), ("eth2", "prod"), ("eth3", "other")] {
+            desired.uplinks.insert(name(uplink), UplinkSpec { vswitch: name(vswitch) });
+        }
+        let teaming = |active: &[&str], standby: &[&str]| {
+            let names = |all: &[&str]| all.iter().map(|text| name(text)).collect();
+            Teaming { active: Some(names(active)), standby: names(standby), ..Teaming::default() }
+        };
+        let refusal = |teaming: &Teaming| {
+            let error = admit_teaming(&desired, "vSwitch `prod`", &name("prod"), teaming).unwrap_err();
+            format!("{} ({})", error.message, error.hint)
+        };
+        assert_eq!(
+            refusal(&teaming(&["eth1"], &["eth3"])),
+            "the teaming of vSwitch `prod` names `eth3`, which is no uplink of vSwitch `prod` (add it first: taut \
+             uplink add prod eth3)"
+        );
+        assert!(refusal(&teaming(&["eth1"], &["eth1"])).contains("names the uplink `eth1` twice"));
+        let good = teaming(&["eth2"], &["eth1"]);
+        assert_eq!(admit_teaming(&desired, "vSwitch `prod`", &name("prod"), &good), Ok(()));
+        desired.vswitches.insert(name("prod"), VSwitchSpec { teaming: good });
+        let removal = admit_uplink_removal(&desired, &name("eth1")).unwrap_err();
+        assert_eq!(removal.message, "the teaming of vSwitch `prod` names the uplink `eth1`");
+        assert_eq!(admit_uplink_removal(&desired, &name("eth3")), Ok(()));
+        let elsewhere = UplinkSpec { vswitch: name("other") };
+        assert!(admit_uplink(&desired, &name("eth2"), &elsewhere, Some(&free())).is_err());
     }
 }

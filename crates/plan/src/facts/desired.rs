@@ -21,10 +21,6 @@ pub struct Desired {
     /// Virtual machines.
     pub vms: BTreeMap<Name, VmDesired>,
     /// vSwitches.
-    #[allow(
-        clippy::zero_sized_map_values,
-        reason = "a vSwitch is a document like the others, and its teaming will be in it"
-    )]
     pub vswitches: BTreeMap<Name, VSwitchSpec>,
     /// Port groups.
     pub portgroups: BTreeMap<Name, PortGroupSpec>,

@@ -85,15 +85,16 @@ pub struct UplinkSeen {
     /// The interface has a carrier.
     #[serde(skip)]
     pub has_carrier: bool,
-    /// Reason that the socket leads nowhere: the interface is gone.
+    /// Reason that the socket must be replaced.
     #[serde(skip)]
     pub lost: Option<String>,
     /// Number of frames that the kernel has dropped since this daemon was started.
     #[serde(skip)]
     pub lost_frames: u64,
-    /// Number of looks in a row at which the kernel had dropped all frames since the look before.
+    /// Number of looks in a row at which the kernel had dropped all frames since the look before
+    /// although the socket's ring was empty.
     #[serde(skip)]
-    pub deaf_looks: u32,
+    pub stalled_looks: u32,
 }
 
 impl Observed {

@@ -10,6 +10,7 @@ use super::front_ends::limit_front_end;
 use super::links::{is_taken_down, segment_of_its_own};
 use super::lro::choose_lro;
 use super::shaping::choose_shaping;
+use super::teams::Teams;
 use super::uplinks::configure_uplinks;
 use super::vsock_devices::configure_vsock_devices;
 use crate::facts::{Desired, Observed, Owner};
@@ -24,6 +25,7 @@ pub fn configure_fabric(
     placement: &Placement,
     near: Option<&Near>,
 ) -> FabricConfig {
+    let teams = Teams::form(desired);
     let ports = desired.ports().filter_map(|(owner, portgroup, mac)| {
         let kind = kind(desired, observed, &owner)?;
         let group = desired.portgroups.get(portgroup)?;
@@ -40,14 +42,17 @@ pub fn configure_fabric(
             coalescing: choose_coalescing(desired, observed, &owner).unwrap_or(Coalescing::Disabled),
             lro: choose_lro(desired, &owner),
             front_end: limit_front_end(desired, observed, &owner),
+            team: teams.of(portgroup).filter(|_| !is_taken_down(desired, &owner)),
         })
     });
+    let ports: Vec<_> = ports.chain(configure_uplinks(desired)).collect();
     let workers = desired.workers.count();
     let mode = |mode| sleep_mode(observed, placement, near, mode, workers);
     let near = near.map(|near| near.cpus.iter().copied().collect()).unwrap_or_default();
     FabricConfig {
         revision: 0,
-        ports: ports.chain(configure_uplinks(desired)).collect(),
+        ports,
+        teams: teams.into_configs(),
         sockets: configure_vsock_devices(desired, observed),
         workers: WorkerConfig { mode: mode(desired.workers.mode), cpus: desired.workers.cpus.clone(), near },
         socket_worker: SocketWorker { mode: mode(desired.socket_worker.mode), ..desired.socket_worker },

@@ -26,6 +26,7 @@ pub fn configure_uplinks(desired: &Desired) -> impl Iterator<Item = PortConfig> 
             coalescing: Coalescing::Disabled,
             lro: false,
             front_end: FrontEndRules::default(),
+            team: None,
         })
     })
 }

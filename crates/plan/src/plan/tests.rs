@@ -65,6 +65,7 @@ fn desired() -> impl Strategy<Value = Desired> {
             security: Security::default(),
             shaping: Shaping::default(),
             mac_learning: None,
+            teaming: None,
         }),
         4..5,
     );

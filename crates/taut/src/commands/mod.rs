@@ -15,6 +15,7 @@ pub(crate) mod policy;
 pub(crate) mod port;
 pub(crate) mod portgroup;
 pub(crate) mod shaping;
+pub(crate) mod teaming;
 mod tune;
 pub(crate) mod uplink;
 pub(crate) mod vm;

@@ -9,6 +9,7 @@ use taut_api::{Name, Vlan};
 
 use super::policy::{self, PolicyArgs};
 use super::shaping::{self, ShapingArgs};
+use super::teaming::{self, OwnTeamingArgs};
 use crate::client::Client;
 use crate::output::{self, Outcome, Output};
 
@@ -25,6 +26,8 @@ pub(crate) enum Command {
         policy: PolicyArgs,
         #[command(flatten)]
         shaping: ShapingArgs,
+        #[command(flatten)]
+        teaming: OwnTeamingArgs,
     },
     /// List port groups
     List,
@@ -42,6 +45,8 @@ pub(crate) enum Command {
         policy: PolicyArgs,
         #[command(flatten)]
         shaping: ShapingArgs,
+        #[command(flatten)]
+        teaming: OwnTeamingArgs,
     },
     /// Delete a port group that has no ports
     Delete {
@@ -52,16 +57,18 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
-        Command::Create { name, vswitch, policy, shaping } => {
+        Command::Create { name, vswitch, policy, shaping, teaming } => {
             let mut spec = PortGroupSpec {
                 vswitch,
                 vlan: Vlan::default(),
                 security: Security::default(),
                 shaping: Shaping::default(),
                 mac_learning: None,
+                teaming: None,
             };
             policy.change(&mut spec);
             shaping.change(&mut spec.shaping);
+            teaming.change(&mut spec.teaming);
             out.changed(&client.create(&path(&name), &spec)?, in_force);
         }
         Command::List => {
@@ -72,10 +79,11 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
             });
         }
         Command::Show { name } => output::print(out.format, &client.get(&path(&name))?, show),
-        Command::Set { name, policy, shaping } => {
+        Command::Set { name, policy, shaping, teaming } => {
             let changed: PortGroup = client.change(&path(&name), |mut spec: PortGroupSpec| {
                 policy.change(&mut spec);
                 shaping.change(&mut spec.shaping);
+                teaming.change(&mut spec.teaming);
                 spec
             })?;
             out.changed(&changed, in_force);
@@ -103,12 +111,14 @@ fn in_force(group: &PortGroup) -> String {
         "" => nothing.to_owned(),
         text => format!("{before} {text}"),
     };
+    let teaming = spec.teaming.as_ref().map(|own| format!(", teaming {}", teaming::line(own)));
     format!(
-        "port group {name}: vSwitch {}, {}, security policy {}, {}",
+        "port group {name}: vSwitch {}, {}, security policy {}, {}{}",
         spec.vswitch,
         or(vlan(spec), "no VLAN", "VLAN"),
         or(policy::cell(spec), "rejects promiscuous mode, MAC changes and forged transmits", "accepts"),
-        or(shaping::cell(&spec.shaping), "not shaped", "shaped")
+        or(shaping::cell(&spec.shaping), "not shaped", "shaped"),
+        teaming.unwrap_or_default()
     )
 }
 
@@ -134,6 +144,7 @@ fn show(group: &PortGroup) -> String {
         ("mac learning", learning),
         ("to switch", or_none(spec.shaping.to_switch.map_or(String::new(), |shape| shape.to_string()))),
         ("to guest", or_none(spec.shaping.to_guest.map_or(String::new(), |shape| shape.to_string()))),
+        ("teaming", spec.teaming.as_ref().map_or("that of the vSwitch".to_owned(), teaming::line)),
         ("own shaping", status.own_shaping.join(", ")),
         ("revision", revision.to_string()),
     ])
@@ -190,6 +201,7 @@ mod tests {
         mac learning      on, 100 addresses per port, forgotten after 300 s
         to switch         none
         to guest          100Mbit peak 200Mbit burst 1MiB
+        teaming           that of the vSwitch
         revision          7
         ");
     }

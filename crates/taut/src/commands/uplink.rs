@@ -128,7 +128,13 @@ fn show(uplink: &Uplink) -> String {
         ("mac", status.mac.map(|mac| mac.to_string()).unwrap_or_default()),
         ("mtu", status.mtu.map(|mtu| mtu.to_string()).unwrap_or_default()),
         ("port", status.port.map(|port| port.to_string()).unwrap_or_default()),
-        ("lost", format!("{} frames that the fabric did not read in time", status.lost)),
+        (
+            "lost",
+            format!(
+                "{} frames that the kernel dropped: the ring was full, or their form is not supported",
+                status.lost
+            ),
+        ),
         ("kernel lacks", status.missing.join("; ")),
         ("revision", revision.to_string()),
     ])
@@ -160,7 +166,7 @@ mod tests {
         mac           02:00:00:00:00:09
         mtu           1500
         port          3
-        lost          2 frames that the fabric did not read in time
+        lost          2 frames that the kernel dropped: the ring was full, or their form is not supported
         kernel lacks  segmentation of UDP
         revision      4
         ");

@@ -6,6 +6,7 @@ use taut_api::network::VSwitchSpec;
 use taut_api::path;
 use taut_api::route::{PortGroup, Uplink, VSwitch};
 
+use super::teaming::{self, TeamingArgs};
 use crate::client::Client;
 use crate::output::{self, Outcome, Output};
 
@@ -16,6 +17,8 @@ pub(crate) enum Command {
     Create {
         /// Name of the virtual switch
         name: Name,
+        #[command(flatten)]
+        teaming: TeamingArgs,
     },
     /// List virtual switches
     List,
@@ -23,6 +26,14 @@ pub(crate) enum Command {
     Show {
         /// Name of the virtual switch
         name: Name,
+    },
+    /// Change the teaming of a virtual switch: the uplinks that its ports use. Running ports follow
+    /// at once
+    Set {
+        /// Name of the virtual switch
+        name: Name,
+        #[command(flatten)]
+        teaming: TeamingArgs,
     },
     /// Delete a virtual switch that has no port groups and no uplinks
     Delete {
@@ -33,8 +44,10 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
-        Command::Create { name } => {
-            let created: VSwitch = client.create(&path::VSWITCH.of(&name), &VSwitchSpec::default())?;
+        Command::Create { name, teaming } => {
+            let mut spec = VSwitchSpec::default();
+            teaming.change(&mut spec.teaming);
+            let created: VSwitch = client.create(&path::VSWITCH.of(&name), &spec)?;
             out.changed(&created, |VSwitch { name, .. }| {
                 format!(
                     "vSwitch {name}: created, a private network; `taut portgroup create` gives it port groups"
@@ -54,6 +67,15 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
             let uplinks: Vec<Uplink> = client.get(path::UPLINKS)?;
             output::print(out.format, &vswitch, |vswitch| show(vswitch, &all, &uplinks));
         }
+        Command::Set { name, teaming } => {
+            let changed: VSwitch = client.change(&path::VSWITCH.of(&name), |mut spec: VSwitchSpec| {
+                teaming.change(&mut spec.teaming);
+                spec
+            })?;
+            out.changed(&changed, |VSwitch { name, spec, .. }| {
+                format!("vSwitch {name}: teaming {}", teaming::line(&spec.teaming))
+            });
+        }
         Command::Delete { name } => {
             client.delete(&path::VSWITCH.of(&name))?;
             out.deleted("vSwitch", &name, "deleted");
@@ -70,7 +92,8 @@ fn show(vswitch: &VSwitch, portgroups: &[PortGroup], uplinks: &[Uplink]) -> Stri
     let private = || "none: a private network in memory".to_owned();
     output::fields(&[
         ("name", vswitch.name.to_string()),
-        ("uplink", if uplinks.is_empty() { private() } else { uplinks.join(", ") }),
+        ("uplinks", if uplinks.is_empty() { private() } else { uplinks.join(", ") }),
+        ("teaming", if uplinks.is_empty() { String::new() } else { teaming::line(&vswitch.spec.teaming) }),
         ("port groups", if names.is_empty() { "none".to_owned() } else { names.join(", ") }),
         ("ports", vswitch.status.ports.to_string()),
         ("revision", vswitch.revision.to_string()),
@@ -101,12 +124,14 @@ mod tests {
             });
             serde_json::from_value(document).unwrap()
         };
-        assert!(show(&vswitch, &groups, &[uplink("prod")]).contains("uplink       eth1\n"));
+        assert!(
+            show(&vswitch, &groups, &[uplink("prod")]).contains("uplinks      eth1\nteaming      port-id\n")
+        );
         insta::assert_snapshot!(
             show(&vswitch, &groups, &[uplink("other")]),
             @r"
         name         prod
-        uplink       none: a private network in memory
+        uplinks      none: a private network in memory
         port groups  web, dmz
         ports        3
         revision     4

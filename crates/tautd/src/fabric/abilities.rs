@@ -10,7 +10,7 @@ use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FabricConfig, PortId, ToFabric};
 
 /// Reason that a fabric without uplinks does not serve a port.
-const NO_UPLINKS: &str = "the running fabric is of an earlier version, which has no uplinks; to replace it while \
+const NO_UPLINKS: &str = "the running fabric is of an earlier version without uplinks; hint: to replace it while \
                           traffic goes on: taut daemon upgrade-fabric";
 
 /// Abilities that a fabric has told of in its first message.
@@ -74,6 +74,7 @@ mod tests {
             coalescing: Coalescing::Disabled,
             lro: false,
             front_end: FrontEndRules::default(),
+            team: None,
         }
     }
 

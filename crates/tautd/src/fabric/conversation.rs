@@ -155,16 +155,21 @@ impl Shared {
         }
     }
 
-    /// Keeps a descriptor of a fabric that outlived its `tautd`.
-    fn attached(&self, port: PortId, via: &Attachment, mut fds: Vec<OwnedFd>) {
+    /// Keeps the descriptors of a fabric that outlived its `tautd`.
+    fn attached(&self, port: PortId, via: &Attachment, fds: Vec<OwnedFd>) {
         let mut wanted = self.wanted();
-        match (fds.pop(), fds.is_empty()) {
-            // The number may have belonged to another port until now.
-            (Some(fd), true) if !wanted.has(port) || wanted.new_ports.contains(&port) => {
+        let expected = if matches!(via, Attachment::Packet(_)) { 2 } else { 1 };
+        if fds.len() != expected {
+            tracing::warn!(%port, got = fds.len(), expected, "an attachment came without its descriptors");
+            return discard(fds);
+        }
+        // The number may have belonged to another port until now.
+        if !wanted.has(port) || wanted.new_ports.contains(&port) {
+            for fd in fds {
                 drop(wanted.held.foreign(port, fd));
             }
-            (Some(fd), true) => wanted.held.keep_found(port, via, fd),
-            _ => tracing::warn!(%port, "an attachment came without its one descriptor"),
+        } else {
+            wanted.held.keep_found(port, via, fds);
         }
     }
 

@@ -25,7 +25,8 @@ struct Port {
     strangers: ClosingQueue,
     /// Closes connections to programs on the host that listen for a VMCI device.
     programs: ClosingQueue,
-    device: Option<(Attachment, Arc<ForeignFd>)>,
+    /// Device or listening socket: its descriptors as they were attached.
+    device: Option<(Attachment, Vec<Arc<ForeignFd>>)>,
     session: Option<(SessionRecord, Vec<Arc<ForeignFd>>)>,
     /// Sockets through which programs on the host connect to VMCI devices. They are independent of
     /// the devices' front ends.
@@ -65,30 +66,31 @@ impl Held {
 
     /// Keeps a device or listening socket. A plain connection is not kept: its negotiated state
     /// comes as a session, and a connection without a session is opened anew.
-    pub(super) fn keep(&mut self, port: PortId, via: &Attachment, fd: OwnedFd) -> Arc<ForeignFd> {
+    pub(super) fn keep(&mut self, port: PortId, via: &Attachment, fds: Vec<OwnedFd>) -> Vec<Arc<ForeignFd>> {
         let port = self.port(port);
-        let fd = Arc::new(ForeignFd::new(fd, &port.strangers));
+        let fds: Vec<_> = ForeignFd::all(fds, &port.strangers).into_iter().map(Arc::new).collect();
         let device = match via {
             Attachment::Tap { .. } | Attachment::Packet(_) | Attachment::Listening => {
-                Some((via.clone(), Arc::clone(&fd)))
+                Some((via.clone(), fds.clone()))
             }
             Attachment::Connected | Attachment::Session(_) => None,
         };
         port.device = device;
         port.session = None;
-        fd
+        fds
     }
 
     /// Keeps a device or listening socket that the fabric has, unless this daemon keeps one
     /// already: that is the one that the port was given last.
-    pub(super) fn keep_found(&mut self, port: PortId, via: &Attachment, fd: OwnedFd) {
-        let fd = self.foreign(port, fd);
-        self.port(port).device.get_or_insert_with(|| (via.clone(), fd));
+    pub(super) fn keep_found(&mut self, port: PortId, via: &Attachment, fds: Vec<OwnedFd>) {
+        let port = self.port(port);
+        let fds = ForeignFd::all(fds, &port.strangers).into_iter().map(Arc::new).collect();
+        port.device.get_or_insert_with(|| (via.clone(), fds));
     }
 
-    /// Returns the device or listening socket of a port.
+    /// Returns the device or listening socket of a port: the first of its descriptors.
     pub(super) fn device(&self, port: PortId) -> Option<Arc<ForeignFd>> {
-        self.0.get(&port)?.device.as_ref().map(|(_, fd)| Arc::clone(fd))
+        self.0.get(&port)?.device.as_ref()?.1.first().map(Arc::clone)
     }
 
     /// Keeps the socket through which programs on the host reach a VMCI device.
@@ -158,8 +160,8 @@ impl Held {
     pub(super) fn messages_of(&self, port: PortId) -> Vec<Attach> {
         let mut messages = Vec::new();
         if let Some(held) = self.0.get(&port) {
-            if let Some((via, fd)) = &held.device {
-                messages.push((port, ToFabric::Attach { port, via: via.clone() }, vec![fd.clone()]));
+            if let Some((via, fds)) = &held.device {
+                messages.push((port, ToFabric::Attach { port, via: via.clone() }, fds.clone()));
             }
             if let Some((record, fds)) = &held.session {
                 let via = Attachment::Session(record.clone());
@@ -185,7 +187,7 @@ mod tests {
     fn programs_on_the_host_do_not_use_the_queue_of_the_front_end() {
         let mut held = Held::default();
         let (front_end, program) = UnixStream::pair().unwrap();
-        held.keep(PortId(1), &Attachment::Listening, front_end.into());
+        held.keep(PortId(1), &Attachment::Listening, vec![front_end.into()]);
         let program = ForeignFd::new(program.into(), &held.queue_of_programs(PortId(1)));
         let port = &held.0[&PortId(1)];
         assert!(port.programs.is_used() && program.is_of(&port.programs));

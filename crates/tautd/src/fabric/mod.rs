@@ -164,10 +164,11 @@ impl Fabric {
         self.0.renew(wire.as_ref(), config);
     }
 
-    /// Hands a descriptor to a port. Devices and listening sockets are kept for the next fabric.
-    pub(crate) fn attach(&self, port: PortId, via: Attachment, fd: OwnedFd) {
+    /// Hands the descriptors of an attachment to a port. Devices and listening sockets are kept for
+    /// the next fabric.
+    pub(crate) fn attach(&self, port: PortId, via: Attachment, fds: Vec<OwnedFd>) {
         if via == Attachment::Connected
-            && let Err(error) = keep_urgent(&fd)
+            && let Err(error) = fds.iter().try_for_each(keep_urgent)
         {
             tracing::warn!(%port, %error, "what its front end sends as urgent is lost");
         }
@@ -177,8 +178,8 @@ impl Fabric {
         state.attached = true;
         state.session = false;
         drop(seen);
-        let fd = self.0.wanted().held.keep(port, &via, fd);
-        send(wire.as_ref(), &ToFabric::Attach { port, via }, &[fd]);
+        let fds = self.0.wanted().held.keep(port, &via, fds);
+        send(wire.as_ref(), &ToFabric::Attach { port, via }, &fds);
     }
 
     /// Returns the device or listening socket that is kept for a port.

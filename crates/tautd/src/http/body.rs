@@ -157,7 +157,7 @@ pub(super) fn exists_already(kind: Kind, name: &Name) -> ApiError {
     let hint = match kind {
         Kind::Vm => format!("`taut vm set {name}` changes it; or use another name"),
         Kind::PortGroup => format!("`taut portgroup set {name}` changes it; or use another name"),
-        Kind::VSwitch => "use it as it is, or use another name; `taut vswitch list` shows all".to_owned(),
+        Kind::VSwitch => format!("`taut vswitch set {name}` changes it; or use another name"),
         Kind::Netns => {
             format!(
                 "`taut netns set {name} --portgroup NAME` moves it to another port group; detach it first for \
@@ -168,7 +168,7 @@ pub(super) fn exists_already(kind: Kind, name: &Name) -> ApiError {
             "`taut port set {name}` changes its port group and coalescing; detach it first for the rest \
              (`taut port detach {name}`), or use another name"
         ),
-        Kind::Uplink => format!("remove it first (taut uplink remove {name}) to move it to another vSwitch"),
+        Kind::Uplink => format!("to move it to another vSwitch: taut uplink set {name} --vswitch NAME"),
         Kind::Host => "`taut host set` changes the host's settings".to_owned(),
     };
     ApiError::new(ErrorKind::Conflict, format!("{} `{name}` exists already", kind.noun()), hint)

@@ -15,6 +15,7 @@ use taut_api::{ApiError, Document, Name, path};
 use taut_plan::admission::documents::{
     admit_external, admit_netns, admit_portgroup, admit_portgroup_deletion, admit_vswitch_deletion,
 };
+use taut_plan::admission::uplinks::{admit_teaming, admit_uplink_removal};
 use taut_plan::{Desired, Owner};
 
 use super::Shared;
@@ -197,8 +198,8 @@ impl Resource for VSwitches {
         Change::VSwitch(name, spec)
     }
 
-    fn admit(_: &Desired, _: &Name, _: &VSwitchSpec) -> Result<(), ApiError> {
-        Ok(())
+    fn admit(desired: &Desired, name: &Name, spec: &VSwitchSpec) -> Result<(), ApiError> {
+        admit_teaming(desired, &format!("vSwitch `{name}`"), name, &spec.teaming)
     }
 
     fn check_unused(desired: &Desired, name: &Name) -> Result<(), ApiError> {
@@ -311,6 +312,10 @@ impl Resource for Uplinks {
 
     fn admit(desired: &Desired, name: &Name, spec: &UplinkSpec) -> Result<(), ApiError> {
         admit_interface(desired, name, spec)
+    }
+
+    fn check_unused(desired: &Desired, name: &Name) -> Result<(), ApiError> {
+        admit_uplink_removal(desired, name)
     }
 
     fn status(desired: &Desired, seen: &Seen, name: &Name) -> UplinkStatus {

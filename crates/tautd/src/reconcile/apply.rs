@@ -58,7 +58,7 @@ impl Reconciler {
             return;
         }
         match self.vms.connect_nic(vm, index) {
-            Ok(socket) => self.fabric.attach(port, Attachment::Connected, socket),
+            Ok(socket) => self.fabric.attach(port, Attachment::Connected, vec![socket]),
             Err(error) => tracing::debug!(%vm, index, %error, "the vNIC's socket is not ready"),
         }
     }

@@ -88,7 +88,7 @@ impl Reconciler {
         let tap = netns::attach(spec, spec.mac.unwrap_or_else(|| owner.derived_mac()))?;
         seen.namespace = netns::identity(&spec.netns);
         self.note_netns(name, &seen)?;
-        self.fabric.attach(port, Attachment::Tap { uso: tap.uso }, tap.device);
+        self.fabric.attach(port, Attachment::Tap { uso: tap.uso }, vec![tap.device]);
         Ok(true)
     }
 

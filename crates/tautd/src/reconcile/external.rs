@@ -221,7 +221,7 @@ impl Reconciler {
         let attached = self.attempts.result(name, &Task::Attach(spec.clone()), &self.inbox).transpose()?;
         let Some(socket) = attached.flatten() else { return Ok(false) };
         let socket = socket.as_fd().try_clone_to_owned().map_err(|error| not_begun(&error))?;
-        self.fabric.attach(port, external::kind(spec), socket);
+        self.fabric.attach(port, external::kind(spec), vec![socket]);
         Ok(true)
     }
 

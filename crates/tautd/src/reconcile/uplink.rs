@@ -16,10 +16,11 @@ use crate::uplink::{self, Received};
 
 /// Time between two looks at the interfaces.
 const LOOK: Duration = Duration::from_secs(1);
-/// Number of looks in a row at which a socket received nothing but lost frames, after which it is
-/// replaced. Linux up to 6.18 never uses a slot of the ring again, nor any behind it, if a frame
-/// came for it that a virtio-net header cannot describe.
-const DEAF: u32 = 2;
+/// Number of looks in a row at which a socket has received nothing but lost frames although its
+/// ring is empty, after which it is replaced. After a frame that a virtio-net header cannot
+/// describe, the kernel never uses that slot of the ring again, nor any behind it (seen with Linux
+/// 6.18).
+const STALLED_LOOKS: u32 = 2;
 
 /// Decides whether an interface may be an uplink, as the host is now. The same holds for one that
 /// is an uplink already: it has to exist, and the host must not use it.
@@ -38,8 +39,9 @@ impl Reconciler {
         let mut seen = uplink::prepare(name, before.as_ref())?;
         self.note_uplink(name, &seen)?;
         let socket = uplink::attach(name, &mut seen)?;
+        seen.lost = None;
         self.note_uplink(name, &seen)?;
-        self.fabric.attach(port, Attachment::Packet(socket.setup), socket.fd);
+        self.fabric.attach(port, Attachment::Packet(socket.setup), vec![socket.fd, socket.carrier]);
         Ok(true)
     }
 
@@ -73,15 +75,18 @@ impl Reconciler {
             let Ok(found) = uplink::interface(&name) else { continue };
             let port = self.store.state().desired.numbers.port(&owner);
             let socket = port.and_then(|port| self.fabric.device(port));
-            let Received { all, lost: lost_frames } =
+            let Received { all, lost: lost_frames, more } =
                 socket.and_then(|socket| uplink::received(&*socket).ok()).unwrap_or_default();
             let mut board = self.board.lock();
             let attached = port.is_some_and(|port| board.observed.attached(port));
             let Some(seen) = board.observed.uplinks.get_mut(&name) else { continue };
-            seen.deaf_looks = if all > lost_frames { 0 } else { seen.deaf_looks + u32::from(all > 0) };
+            seen.stalled_looks =
+                if more || all > lost_frames { 0 } else { seen.stalled_looks + u32::from(all > 0) };
             let lost = match &found {
                 Some(found) if found.index != seen.index => Some("another interface has its name now"),
-                Some(_) if seen.deaf_looks >= DEAF => Some("its socket receives nothing any more"),
+                Some(_) if seen.stalled_looks >= STALLED_LOOKS => {
+                    Some("its socket receives nothing any more")
+                }
                 Some(_) => None,
                 None => Some("its interface is gone"),
             };

@@ -32,7 +32,7 @@ impl Reconciler {
     /// Listens on the socket that QEMU connects to while it starts.
     pub(super) fn listen_for_vsock(&self, vm: &Name, port: PortId) {
         if let Some(listener) = self.listen_for(vm, RunPaths::vmci_front) {
-            self.fabric.attach(port, Attachment::Listening, listener);
+            self.fabric.attach(port, Attachment::Listening, vec![listener]);
             // The next plan may start the VM.
             self.inbox.send(Message::Wake);
         }
@@ -44,7 +44,7 @@ impl Reconciler {
             return;
         }
         match external::connect_now(&self.vms.paths(vm).vmci_front()) {
-            Ok(socket) => self.fabric.attach(port, Attachment::Connected, socket),
+            Ok(socket) => self.fabric.attach(port, Attachment::Connected, vec![socket]),
             Err(error) => tracing::debug!(%vm, %error, "the VMCI device's socket is not ready"),
         }
     }

@@ -17,7 +17,7 @@ fn store() -> (TempDir, Store) {
 }
 
 fn vswitch(text: &str) -> Change {
-    Change::VSwitch(name(text), Some(VSwitchSpec {}))
+    Change::VSwitch(name(text), Some(VSwitchSpec::default()))
 }
 
 fn portgroup(text: &str, vlan: u16) -> Change {
@@ -27,6 +27,7 @@ fn portgroup(text: &str, vlan: u16) -> Change {
         shaping: Shaping::default(),
         vlan: Vlan::Access(vlan),
         mac_learning: None,
+        teaming: None,
     };
     Change::PortGroup(name(text), Some(spec))
 }

@@ -47,8 +47,8 @@ pub(crate) fn prepare(name: &Name, before: Option<&UplinkSeen>) -> Result<Uplink
     check_interface(name, candidate.as_ref())?;
     let found = found.ok_or_else(|| failed("looking at it", name, &io::ErrorKind::NotFound.into()))?;
     let boot = boot();
-    // Changes by an earlier attachment are no properties of the interface.
-    let same = before.filter(|before| before.index == found.index && before.boot == boot);
+    // Keep what was noted first: an earlier attachment has changed what the interface shows now.
+    let same = before.filter(|before| before.index == found.index && is_of(before, &boot));
     if let (Some(other), None) = (before, same) {
         let given_back = detach(other);
         given_back.map_err(|error| failed("giving back the interface that had its name", name, &error))?;
@@ -62,6 +62,7 @@ pub(crate) fn prepare(name: &Name, before: Option<&UplinkSeen>) -> Result<Uplink
         made_filters: same.map_or(!has_clsact, |before| before.made_filters),
         mac: found.mac.map(MacAddr),
         mtu: found.mtu,
+        lost: before.and_then(|before| before.lost.clone()),
         lost_frames: before.map_or(0, |before| before.lost_frames),
         ..UplinkSeen::default()
     })
@@ -74,7 +75,7 @@ pub(crate) fn attach(name: &Name, seen: &mut UplinkSeen) -> Result<Socket, ApiEr
         let mut links = Links::open()?;
         ingress::hide(&mut links, seen.index)?;
         links.set_up(seen.index)?;
-        socket::open(seen.index)
+        socket::open(name.as_str(), seen.index)
     };
     let socket = open().map_err(|error| failed("setting it up", name, &error))?;
     seen.missing.clone_from(&socket.missing);
@@ -89,7 +90,7 @@ pub(crate) fn attach(name: &Name, seen: &mut UplinkSeen) -> Result<Socket, ApiEr
 /// one of an earlier boot. One that was renamed, or has another address, is the same one.
 pub(crate) fn detach(seen: &UplinkSeen) -> io::Result<()> {
     let mut links = Links::open()?;
-    if seen.boot != boot() || links.interface_by_index(seen.index)?.is_none() {
+    if !is_of(seen, &boot()) || links.interface_by_index(seen.index)?.is_none() {
         return Ok(());
     }
     if seen.was_down {
@@ -97,6 +98,12 @@ pub(crate) fn detach(seen: &UplinkSeen) -> io::Result<()> {
         links.set_down(seen.index)?;
     }
     ingress::show(&mut links, seen.index, seen.made_filters)
+}
+
+/// Returns whether something was noted in this boot of the host. An earlier version did not note
+/// the boot.
+fn is_of(seen: &UplinkSeen, boot: &str) -> bool {
+    seen.boot.is_empty() || seen.boot == boot
 }
 
 /// Returns the kernel's name of the host's current boot.

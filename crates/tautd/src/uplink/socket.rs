@@ -2,10 +2,12 @@
 //! cannot set itself.
 #![allow(unsafe_code)]
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::libc;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_send_buffer_size_force;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::system::uname;
@@ -16,10 +18,10 @@ const TPACKET_V2: libc::c_int = 1;
 /// Bytes of a slot: the longest frame that the kernel merges, and the headers before it.
 const SLOT: u32 = 68 << 10;
 /// Number of slots in a block. The kernel allocates blocks in powers of two of pages; this many
-/// slots fill one but for a page.
+/// slots fill one but for a page, in whose first bytes the fabric keeps its place.
 const SLOTS_PER_BLOCK: u32 = 15;
 /// Bytes of a block.
-const BLOCK: u32 = SLOT * SLOTS_PER_BLOCK;
+const BLOCK: u32 = 1 << 20;
 /// Number of blocks.
 const BLOCKS: u32 = 17;
 
@@ -36,14 +38,17 @@ const SENDING: usize = 1 << 20;
 pub(crate) struct Socket {
     /// The descriptor.
     pub(crate) fd: OwnedFd,
+    /// The kernel's file that tells whether the interface has a carrier.
+    pub(crate) carrier: OwnedFd,
     /// Properties of the socket that the fabric is told.
     pub(crate) setup: PacketSocket,
     /// Abilities that the kernel lacks, each with its consequence.
     pub(crate) missing: Vec<String>,
 }
 
-/// Opens a socket that sends and receives all frames of an interface.
-pub(super) fn open(interface: u32) -> io::Result<Socket> {
+/// Opens a socket that sends and receives all frames of an interface, and the file of its carrier.
+pub(super) fn open(name: &str, interface: u32) -> io::Result<Socket> {
+    let carrier = File::open(format!("/sys/class/net/{name}/carrier"))?.into();
     // Without a protocol it receives nothing before it is bound.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
@@ -75,7 +80,7 @@ pub(super) fn open(interface: u32) -> io::Result<Socket> {
         mr_address: [0; 8],
     };
     set(&fd, libc::PACKET_ADD_MEMBERSHIP, &all)?;
-    Ok(Socket { fd, setup: PacketSocket { uso, ring: RING }, missing })
+    Ok(Socket { fd, carrier, setup: PacketSocket { uso, ring: RING }, missing })
 }
 
 /// Numbers of frames for a socket.
@@ -86,6 +91,8 @@ pub(crate) struct Received {
     /// Those that the kernel has dropped: the ring had no room for them, or a virtio-net header
     /// cannot describe them.
     pub(crate) lost: u64,
+    /// The ring has frames that were not read yet.
+    pub(crate) more: bool,
 }
 
 /// Returns the frames that have come since this was asked last.
@@ -106,7 +113,10 @@ pub(crate) fn received(socket: impl AsFd) -> io::Result<Received> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(Received { all: counted.tp_packets.into(), lost: counted.tp_drops.into() })
+    let mut polled = [PollFd::new(&socket, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    let more = polled[0].revents().contains(PollFlags::IN);
+    Ok(Received { all: counted.tp_packets.into(), lost: counted.tp_drops.into(), more })
 }
 
 /// Returns whether packet sockets take UDP frames to be segmented: since Linux 6.2. No call tells.
@@ -162,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_block_is_a_power_of_two_of_pages_but_for_one() {
-        assert_eq!(BLOCK / 4096 + 1, 256);
+        assert_eq!(BLOCK - SLOT * SLOTS_PER_BLOCK, 4096);
         const { assert!(SLOT >= 65536 + 14 + 128, "the longest merged frame and its headers") };
     }
 }

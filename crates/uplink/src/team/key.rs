@@ -9,9 +9,13 @@ const MOST_TAGS: usize = 2;
 
 /// Returns the key of a frame's source address (ESX: `loadbalance_srcmac`).
 pub fn mac_key(frame: &[u8]) -> u32 {
-    let Some(source) = frame.get(SOURCE) else { return 0 };
+    frame.get(SOURCE).and_then(|source| source.try_into().ok()).map_or(0, address_key)
+}
+
+/// Returns the key of an Ethernet address.
+pub fn address_key(address: [u8; 6]) -> u32 {
     // The last four octets: the others hardly differ between the VMs of a host.
-    source.iter().fold(0, |key, octet| key << 8 | u32::from(*octet))
+    address.iter().fold(0, |key, octet| key << 8 | u32::from(*octet))
 }
 
 /// Returns the key of a frame's IP addresses: their last octets, combined by XOR (ESX:

@@ -21,7 +21,7 @@ mod probe;
 mod set;
 
 pub use announce::{Address, Announcements, BURST, announcements_of};
-pub use key::{ip_key, mac_key};
+pub use key::{address_key, ip_key, mac_key};
 pub use link::{LinkRules, Links};
 pub use load::{LoadRules, Loads, Move, Usage};
 pub use order::{Order, Policy, Team};

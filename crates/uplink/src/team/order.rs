@@ -42,7 +42,7 @@ pub struct Order {
 }
 
 /// A team: the uplinks of a vSwitch, or those that a port group has chosen.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Team {
     policy: Policy,
     order: Order,

@@ -45,6 +45,17 @@ impl Path {
         }
     }
 
+    /// Forgets the former uplink if its time is over. Returns whether it did.
+    pub fn expire(&mut self, now: u64) -> bool {
+        self.former.take_if(|former| former.until.is_some_and(|until| until <= now)).is_some()
+    }
+
+    /// Returns the end of the time in which the port still receives at its former uplink, if that
+    /// is known.
+    pub fn former_until(&self) -> Option<u64> {
+        self.former?.until
+    }
+
     /// Returns the uplink at which the port sends.
     pub fn uplink(&self) -> Option<Uplink> {
         self.current
@@ -114,8 +125,11 @@ mod tests {
         assert!(!path.takes(&team, uplink(0), false, 10), "the new uplink has a copy");
         path.told(10);
         path.told(20);
+        assert_eq!(path.former_until(), Some(10 + FORMER_NS));
         assert!(path.takes(&team, uplink(0), true, 10 + FORMER_NS - 1));
         assert!(!path.takes(&team, uplink(0), true, 10 + FORMER_NS));
+        assert!(!path.expire(10 + FORMER_NS - 1) && path.expire(10 + FORMER_NS) && !path.expire(u64::MAX));
+        assert!(!path.takes(&team, uplink(0), true, 0), "it is forgotten");
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustix::io::Errno;
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::{Errno, read};
 use rustix::net::SocketFlags;
 use taut_api::fabric::config::{PortConfig, PortId, PortKind, SocketConfig};
 use taut_api::fabric::message::Attachment;
@@ -30,8 +31,11 @@ pub(super) use status::Status;
 /// A device that serves a port without a session.
 #[derive(Debug)]
 enum Plugged {
-    /// A TAP device or a packet socket, as `tautd` attached it.
+    /// A TAP device, as `tautd` attached it.
     Device(Attachment, Arc<ForeignFd>),
+    /// A card of the host, as `tautd` attached it: its packet socket, and the file that tells of
+    /// its carrier.
+    Card(Attachment, Arc<ForeignFd>, ForeignFd),
     /// The stream of an emulated card.
     Stream,
 }
@@ -108,12 +112,24 @@ impl Entry {
     }
 
     /// The device or the listening socket, as `tautd` attached it.
-    pub(super) fn device_or_listener(&self) -> Option<(Attachment, BorrowedFd<'_>)> {
+    pub(super) fn device_or_listener(&self) -> Option<(Attachment, Vec<BorrowedFd<'_>>)> {
         match (&self.plugged, &self.listener) {
-            (Some(Plugged::Device(via, device)), _) => Some((via.clone(), device.as_fd())),
-            (_, Some(listener)) => Some((Attachment::Listening, listener.as_fd())),
+            (Some(Plugged::Device(via, device)), _) => Some((via.clone(), vec![device.as_fd()])),
+            (Some(Plugged::Card(via, socket, carrier)), _) => {
+                Some((via.clone(), vec![socket.as_fd(), carrier.as_fd()]))
+            }
+            (_, Some(listener)) => Some((Attachment::Listening, vec![listener.as_fd()])),
             (Some(Plugged::Stream) | None, None) => None,
         }
+    }
+
+    /// Returns whether a card of the host is attached and has a carrier. The file of one that is
+    /// down cannot be read.
+    pub(super) fn has_link(&self) -> bool {
+        let Some(Plugged::Card(_, _, carrier)) = &self.plugged else { return false };
+        let mut state = [0];
+        let read = seek(carrier, SeekFrom::Start(0)).and_then(|_| read(carrier, &mut state));
+        read.is_ok() && state == *b"1"
     }
 
     /// Replaces what is attached by `via`. A session keeps the listening socket on which it was
@@ -159,11 +175,13 @@ impl Entry {
                 Ok(())
             }
             (Attachment::Packet(setup), Kind::Port(PortConfig { kind: PortKind::Uplink, .. }, device)) => {
-                let mut socket = one()?;
-                socket.admit();
+                fds.iter_mut().for_each(ForeignFd::admit);
+                let [socket, carrier]: [ForeignFd; 2] = fds
+                    .try_into()
+                    .map_err(|fds: Vec<_>| AttachError::Descriptors { got: fds.len(), wanted: 2 })?;
                 let socket = Arc::new(socket);
                 device.port.attach_packet(Arc::clone(&socket), setup, &device.mailboxes)?;
-                self.plugged = Some(Plugged::Device(Attachment::Packet(setup), socket));
+                self.plugged = Some(Plugged::Card(Attachment::Packet(setup), socket, carrier));
                 Ok(())
             }
             (Attachment::Session(record), _) => {

@@ -40,13 +40,16 @@ impl Forwarder<'_> {
                 let since = *slot.full_since.get_or_insert(now);
                 let until = match end_of_waits {
                     None => since + LONGEST_WAIT,
-                    Some(end) => end.min(since + slot.waits.left(since)),
+                    Some(end) => end.min(slot.waits.begin(now)),
                 };
                 if now < until {
                     if first {
                         self.segment.member(member).port.counters.add(PortWord::RxWaits, 1);
                     }
                     return Verdict::Wait(until);
+                }
+                if end_of_waits.is_some() {
+                    slot.waits.give_up(now);
                 }
                 self.drop_at(member, reason);
             }

@@ -30,7 +30,7 @@ impl Forwarder<'_> {
         let ethernet = ethernet::check(frame, frame.len()).ok()?;
         match policy::route(self.segment, self.sender, &ethernet, self.now).ok()?.route {
             Route::To(member) => Some(member),
-            Route::All | Route::Outside(_) | Route::Unknown | Route::Back => None,
+            Route::All | Route::Outside | Route::Unknown | Route::Back => None,
         }
     }
 

@@ -67,7 +67,7 @@ pub struct Forwarder<'s> {
     last: Option<(MacPair, Target)>,
     /// Number of frames that software offload has made in this burst.
     pieces: usize,
-    /// Time at which frames that wait are dropped, for the frames of an uplink.
+    /// End of all waits in this burst; set only if the sender is an uplink.
     end_of_waits: Option<Instant>,
 }
 

@@ -56,6 +56,8 @@ impl Forwarder<'_> {
     #[inline]
     fn send(&mut self, frame: &Admitted<'_>, route: Route, pieces_done: &mut usize) -> Verdict {
         let (segment, sender) = (self.segment, self.sender);
+        let to = frame.frame.ethernet.dst;
+        let takes = |member: &MemberIdx| *member != sender && segment.takes(*member, sender, to);
         match route {
             Route::To(member) => {
                 if let Verdict::Wait(until) = self.deliver_or_wait(member, frame, pieces_done) {
@@ -64,14 +66,22 @@ impl Forwarder<'_> {
                 self.mirror(frame, Some(member));
             }
             Route::All => {
-                let uplink = segment.uplink();
-                for member in segment.in_vlan(frame.vlan).chain(uplink).filter(|&member| member != sender) {
+                let out = segment.way_out(sender, frame.frame.first_bytes());
+                for member in segment.in_vlan(frame.vlan).filter(takes) {
                     self.deliver_or_drop(member, frame);
                 }
+                if let Some(uplink) = out {
+                    self.deliver_or_drop(uplink, frame);
+                }
             }
-            Route::Outside(uplink) => {
-                if let Verdict::Wait(until) = self.deliver_or_wait(uplink, frame, pieces_done) {
-                    return Verdict::Wait(until);
+            Route::Outside => {
+                match segment.way_out(sender, frame.frame.first_bytes()) {
+                    Some(uplink) => {
+                        if let Verdict::Wait(until) = self.deliver_or_wait(uplink, frame, pieces_done) {
+                            return Verdict::Wait(until);
+                        }
+                    }
+                    None => self.drop_from_sender(DropReason::NoUplink),
                 }
                 for member in segment.flood_targets(frame.vlan).filter(|&member| member != sender) {
                     self.deliver_or_drop(member, frame);
@@ -79,7 +89,7 @@ impl Forwarder<'_> {
             }
             Route::Unknown => {
                 let mut flooded = false;
-                for member in segment.flood_targets(frame.vlan).filter(|&member| member != sender) {
+                for member in segment.flood_targets(frame.vlan).filter(takes) {
                     flooded |= segment.member(member).learns();
                     self.deliver_or_drop(member, frame);
                 }

@@ -1,5 +1,6 @@
 //! Tests of the path of a frame with a simulated clock: waiting, resuming and giving up.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ use crate::vhost_user::device::{Ring, RingSetup};
 use crate::wake::mailbox::Mailboxes;
 use crate::wake::timers::Timers;
 
-/// Ports 0, 1 and 2 on one segment. Ports 1 and 2 have receive rings of eight buffers.
+/// Ports on one segment. All but port 0 have receive rings of eight buffers.
 struct Rig {
     words: Arc<SharedWords>,
     switch: Switch,
@@ -59,16 +60,16 @@ fn ring(memory: &Arc<GuestMemory>, layout: QueueLayout, port: &Port) {
 
 impl Rig {
     fn new() -> Self {
-        Self::on(["0"; 3])
+        Self::on(&["0"; 3])
     }
 
     /// Builds the ports with these VLANs.
-    fn on(vlans: [&str; 3]) -> Self {
+    fn on(vlans: &[&str]) -> Self {
         let file = memfd_create("counters", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, FILE_SIZE).unwrap();
         let words = Arc::new(SharedWords::map(file.as_fd(), FILE_SIZE as usize / 8).unwrap());
         let kind = PortKind::VhostUser { offloads: true, queue_pairs: 1 };
-        let configs: Vec<_> = (0..3)
+        let configs: Vec<_> = (0..vlans.len() as u16)
             .map(|id| PortConfig {
                 id: PortId(id),
                 owner: String::new(),
@@ -82,6 +83,7 @@ impl Rig {
                 coalescing: Coalescing::Disabled,
                 lro: true,
                 front_end: FrontEndRules::default(),
+                team: None,
             })
             .collect();
         let ports: Vec<_> = configs
@@ -98,7 +100,7 @@ impl Rig {
         });
         Self {
             drivers: drivers.collect(),
-            switch: Switch::new(configs.iter().zip(&ports), &Switch::default()),
+            switch: Switch::new(configs.iter().zip(&ports), &BTreeMap::new(), &Switch::default()),
             words,
             work: Workspace::default(),
             timers: Timers::default(),
@@ -112,15 +114,18 @@ impl Rig {
     fn send(&mut self, ms: u64, header: &NetHeader, frame: &[u8]) -> Verdict {
         let now = self.start + Duration::from_millis(ms);
         let mut forwarder = Forwarder::new(&self.switch.segments[0], MemberIdx(0), now, &mut self.work);
-        if let Some(budget) = &self.uplink {
+        if let Some(budget) = &mut self.uplink {
+            budget.end(now);
             forwarder.limit_waits(budget.left(now));
         }
         let body = Body::Host(frame);
         let verdict = forwarder.forward(frame, frame.len(), header, body, &mut self.pieces_done);
         forwarder.finish(&mut self.timers);
         drop(forwarder);
-        if let Some(budget) = &mut self.uplink {
-            budget.charge(now, verdict != Verdict::Done);
+        if let Some(budget) = &mut self.uplink
+            && verdict != Verdict::Done
+        {
+            budget.begin(now);
         }
         assert!(self.work.failed.is_empty());
         verdict
@@ -225,12 +230,24 @@ fn slow_guests_hold_an_uplink_for_a_small_share_of_the_time() {
     let mut rig = Rig::new();
     let part = standstill(&mut rig, &[1]);
     assert!(part > 0.9, "{part}: a sender that is no uplink waits for its receiver");
-    for (guests, most) in [(&[1][..], 1.0 / 16.0), (&[1, 2], 2.0 / 16.0)] {
-        let mut rig = Rig::new();
+    let all: Vec<u16> = (1..=16).collect();
+    for (guests, least, most) in [(1, 0.02, 1.0 / 16.0), (2, 0.04, 2.0 / 16.0), (16, 0.15, 1.0 / 4.0)] {
+        let mut rig = Rig::on(&["0"; 17]);
         rig.uplink = Some(UplinkBudget::default());
-        let part = standstill(&mut rig, guests);
-        assert!((0.05..=most + 0.01).contains(&part), "{part} of the time for {guests:?}");
+        let part = standstill(&mut rig, &all[..guests]);
+        assert!((least..=most + 0.01).contains(&part), "{part} of the time for {guests} guests");
     }
+}
+
+#[test]
+fn a_sender_that_is_no_uplink_uses_up_no_budget_of_its_receiver() {
+    let mut rig = Rig::new();
+    (0..BUFFERS).for_each(|_| assert_eq!(rig.send_plain(0, mac(1)), Verdict::Done));
+    assert_eq!(rig.send_plain(1, mac(1)), rig.waits_until(1 + WAIT_MS));
+    rig.received(1);
+    assert_eq!(rig.send_plain(4, mac(1)), Verdict::Done);
+    let slot = rig.switch.segments[0].members[1].port.rx(PairIdx::FIRST);
+    assert_eq!(slot.waits.left(rig.start + Duration::from_millis(4)), LONGEST_WAIT);
 }
 
 #[test]
@@ -239,11 +256,11 @@ fn a_guest_gets_no_new_budget_by_a_new_ring() {
     rig.uplink = Some(UplinkBudget::default());
     rig.switch.segments[0].members[1].port.stop_ring(QueueIdx(0));
     assert_eq!(rig.send_plain(5, mac(1)), rig.waits_until(5 + WAIT_MS));
-    let slot = || rig.switch.segments[0].members[1].port.rx(PairIdx::FIRST);
+    assert_eq!(rig.send_plain(5 + WAIT_MS, mac(1)), Verdict::Done, "it is dropped");
+    let port = &rig.switch.segments[0].members[1].port;
+    port.stop_ring(QueueIdx(0));
     let spent = rig.start + Duration::from_millis(5 + WAIT_MS);
-    slot().had_room(spent);
-    rig.switch.segments[0].members[1].port.stop_ring(QueueIdx(0));
-    assert_eq!(slot().waits.left(spent), Duration::ZERO);
+    assert_eq!(port.rx(PairIdx::FIRST).waits.left(spent), Duration::ZERO);
 }
 
 #[test]
@@ -344,7 +361,7 @@ fn a_delayed_interrupt_is_sent_in_time_or_when_the_guest_must_make_room() {
 
 #[test]
 fn tags_are_inserted_and_removed_in_frames_from_the_fabrics_memory() {
-    let mut rig = Rig::on(["10", "10-20", "10"]);
+    let mut rig = Rig::on(&["10", "10-20", "10"]);
     let mut tagged = [&mac(1).0[..], &mac(0).0[..], &[0x81, 0, 0, 10, 0x88, 0xb5]].concat();
     for len in [18, 64, 68, 70, 1500] {
         tagged.resize(len, 7);

@@ -29,6 +29,7 @@ fn port(id: u16, limit: u16) -> PortConfig {
         coalescing: Coalescing::default(),
         lro: true,
         front_end: FrontEndRules::default(),
+        team: None,
     }
 }
 

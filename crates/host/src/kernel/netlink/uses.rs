@@ -78,16 +78,22 @@ impl Links {
         }))
     }
 
-    /// Returns the Ethernet addresses for which an interface receives besides its own. Interfaces
-    /// that are stacked on it in other network namespaces have them; nothing else tells of those.
+    /// Returns the Ethernet addresses for which an interface receives besides its own. They belong
+    /// to interfaces that are stacked on it in other network namespaces; the kernel shows those in
+    /// no other way from this one. A vxlan interface has the addresses of its peers instead.
     fn foreign_addresses(&mut self, interface: &Interface) -> io::Result<Vec<MacAddr>> {
+        if interface.kind.as_deref() == Some("vxlan") {
+            return Ok(Vec::new());
+        }
+        // The library's type for these messages cannot be copied, so they are read as bytes.
         let mut request = vec![0; NDMSG];
         request[0] = libc::AF_BRIDGE as u8;
         let answers = self.0.list(Rtm::Getneigh, Buffer::from(request))?;
-        let entries = answers.iter().filter_map(|answer| {
+        let entries = answers.iter().map(|answer| {
             let bytes: &[u8] = answer.as_ref();
-            Ndmsg::from_bytes_with_input(&mut Cursor::new(bytes), bytes.len()).ok()
+            Ndmsg::from_bytes_with_input(&mut Cursor::new(bytes), bytes.len()).map_err(io::Error::other)
         });
+        let entries = entries.collect::<io::Result<Vec<_>>>()?;
         let own = |entry: &Ndmsg| {
             *entry.ndm_index() == interface.index.cast_signed() && entry.ndm_flags().contains(Ntf::SELF)
         };
@@ -96,7 +102,7 @@ impl Links {
             let bytes = attributes.get_attribute(Nda::Lladdr)?.rta_payload().as_ref().try_into().ok()?;
             Some(MacAddr(bytes)).filter(|mac| mac.is_assignable() && Some(mac.0) != interface.mac)
         };
-        Ok(entries.filter(own).filter_map(address).collect())
+        Ok(entries.into_iter().filter(own).filter_map(address).collect())
     }
 }
 

@@ -1,0 +1,102 @@
+//! The outside of a segment: its uplinks, and which of them each port uses (row VN-3).
+//!
+//! The control thread settles the teams whenever a link changes, and puts the result into force as
+//! a new switch. A frame needs no more than a look at its member.
+
+use std::collections::BTreeMap;
+
+use taut_api::fabric::PortId;
+use taut_uplink::team::{MOST_UPLINKS, Path, Policy, Team, Uplink, address_key, ip_key, mac_key};
+
+use super::index::MemberIdx;
+use crate::net::ethernet::MacKey;
+
+/// Uplinks of a segment, and what its ports use of them.
+#[derive(Debug, Clone, Default)]
+pub struct Outside {
+    /// Number of each uplink.
+    pub uplinks: BTreeMap<PortId, Uplink>,
+    /// Teams of the segment.
+    pub teams: Vec<Settled>,
+    /// Way of each port to the outside.
+    pub ways: BTreeMap<PortId, Way>,
+}
+
+/// A team as it is settled.
+#[derive(Debug, Clone, Default)]
+pub struct Settled {
+    /// The team.
+    pub now: Team,
+    /// The same team until a moment ago: frames are still under way.
+    pub former: Option<Team>,
+}
+
+/// Way of a port to the outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Way {
+    /// Place of its team in [`Outside::teams`].
+    pub team: usize,
+    /// Uplink that the port uses, under policies that choose by port.
+    pub path: Path,
+}
+
+/// Uplinks and teams of a segment, with its members instead of ports.
+#[derive(Debug, Default)]
+pub(super) struct Exits {
+    /// Member of each uplink, by number.
+    members: Vec<MemberIdx>,
+    teams: Vec<Settled>,
+}
+
+impl Exits {
+    /// Resolves ports to members.
+    pub(super) fn new(outside: &Outside, member: impl Fn(PortId) -> Option<MemberIdx>) -> Self {
+        let mut members = vec![MemberIdx::NONE; usize::from(MOST_UPLINKS)];
+        for (port, uplink) in &outside.uplinks {
+            members[usize::from(uplink.number())] = member(*port).unwrap_or(MemberIdx::NONE);
+        }
+        if outside.uplinks.is_empty() {
+            members = Vec::new();
+        }
+        Self { members, teams: outside.teams.clone() }
+    }
+
+    /// Returns whether the segment has an uplink.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        !self.members.is_empty()
+    }
+
+    /// Returns the uplink for a frame that begins with `start`, from a port with this way; `None`
+    /// if its team has no uplink with a link.
+    pub(super) fn choose(&self, way: Way, start: &[u8]) -> Option<MemberIdx> {
+        let team = &self.teams.get(way.team)?.now;
+        let uplink = match team.policy() {
+            Policy::SourceMac => team.uplink(mac_key(start)),
+            Policy::IpHash => team.uplink(ip_key(start)),
+            Policy::PortId | Policy::Explicit | Policy::Load => way.path.uplink(),
+        };
+        let member = *self.members.get(usize::from(uplink?.number()))?;
+        (member != MemberIdx::NONE).then_some(member)
+    }
+
+    /// Returns whether a port takes a frame for `to` that arrived at an uplink. `own` is the port's
+    /// configured address.
+    pub(super) fn takes(&self, way: Way, arrived: Uplink, to: MacKey, own: MacKey) -> bool {
+        let Some(Settled { now, former }) = self.teams.get(way.team) else { return false };
+        let is_to_own = !to.is_multicast();
+        if now.policy() != Policy::SourceMac {
+            // The control thread removes a former uplink when its time is over.
+            return way.path.takes(now, arrived, is_to_own, 0);
+        }
+        let key = address_key(octets(if is_to_own { to } else { own }));
+        let leads = |team: &Team| team.uplink(key) == Some(arrived);
+        leads(now) || is_to_own && former.as_ref().is_some_and(leads)
+    }
+}
+
+fn octets(mac: MacKey) -> [u8; 6] {
+    let mut octets = [0; 6];
+    octets.copy_from_slice(&mac.0.to_le_bytes()[..6]);
+    octets
+}
