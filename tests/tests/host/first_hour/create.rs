@@ -25,7 +25,7 @@ fn a_name_that_exists_is_refused_and_its_settings_stay() {
         assert!(said.split_once("\nhint: ").unwrap().1.contains(hint), "{said}");
     };
     refuses("portgroup create web --vswitch sw", "taut portgroup set web");
-    refuses("vswitch create sw", "taut vswitch list");
+    refuses("vswitch create sw", "taut vswitch set sw");
     refuses(&format!("vm create -f {file} --name m"), "taut vm set m");
     refuses("port attach ext --portgroup lan --path /tmp/none.sock", "taut port detach ext");
     assert_eq!((documents(), port.info(&taut)["portgroup"].clone()), before);

@@ -13,7 +13,7 @@ fn a_document_that_exists_is_not_replaced_by_a_creation() {
     };
     let web = json!({ "vswitch": "sw" });
     create("/v1/portgroups/web", &web).refuses(409, &["port group `web` exists", "taut portgroup set web"]);
-    create("/v1/vswitches/sw", &json!({})).refuses(409, &["vSwitch `sw` exists", "taut vswitch list"]);
+    create("/v1/vswitches/sw", &json!({})).refuses(409, &["vSwitch `sw` exists", "taut vswitch set sw"]);
     assert_eq!(server.get("/v1/portgroups/web").is(200)["spec"]["vlan"], tagged["vlan"]);
     server.create("one", MICRO).is(201);
     server.create("one", MICRO).refuses(409, &["VM `one` exists", "taut vm set one"]);
