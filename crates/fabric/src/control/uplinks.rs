@@ -1,6 +1,5 @@
 //! Uplinks: looks at their links, and announces ports to physical switches.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use taut_api::Vlan;
@@ -12,10 +11,10 @@ use super::entry::Entry;
 use super::teams::LOOK;
 use crate::net::queue::PairIdx;
 use crate::net::vlan::tagged;
-use crate::port::Port;
+use crate::port::{Port, Put};
 
-/// Most VLANs of a trunk in which its port is announced: one with all VLANs would flood the
-/// physical network.
+/// Most VLANs of a trunk in which its port is announced, the first ones: one with all VLANs would
+/// flood the physical network.
 const MOST_VLANS: usize = 16;
 
 impl Control {
@@ -27,10 +26,8 @@ impl Control {
         }
         if now >= self.next_look {
             self.next_look = now + LOOK;
-            let links: BTreeMap<PortId, bool> =
-                self.teams.uplinks().into_iter().map(|id| (id, self.has_link(id))).collect();
-            let has_link = |id| links.get(&id).copied().unwrap_or(false);
             let entries = &self.entries;
+            let has_link = |id| entries.get(&id).and_then(Entry::has_link);
             let receives =
                 |id| entries.get(&id).and_then(Entry::port).is_some_and(|(_, port)| port.receiving() != 0);
             if self.teams.look(has_link, receives, now) {
@@ -39,47 +36,39 @@ impl Control {
             }
         }
         for (port, uplink) in self.teams.announce(now) {
-            self.announce(port, uplink);
+            if self.announce(port, uplink) {
+                self.teams.told(port, now);
+            }
         }
         let next = self.teams.next_announcement().unwrap_or(self.next_look);
         Some(next.min(self.next_look))
     }
 
-    fn has_link(&self, uplink: PortId) -> bool {
-        self.entries.get(&uplink).is_some_and(Entry::has_link)
-    }
-
-    /// Tells physical switches that the address of a port is behind an uplink. A frame that finds
-    /// no room is lost: the port's own frames tell the same.
-    fn announce(&self, port: PortId, uplink: PortId) {
+    /// Tells physical switches that the address of a port is behind an uplink. Returns whether the
+    /// card has taken all frames; the port's own frames tell the same later.
+    fn announce(&self, port: PortId, uplink: PortId) -> bool {
         let of = |id| self.entries.get(&id).and_then(Entry::port);
-        let (Some((config, _)), Some((_, uplink))) = (of(port), of(uplink)) else { return };
+        let (Some((config, _)), Some((_, uplink))) = (of(port), of(uplink)) else { return false };
         let address = Address { mac: config.mac.0, ips: Vec::new(), is_router: None };
-        for frame in announcements_of(&address) {
-            for vlan in vlans(&config.vlan) {
-                send(uplink, &tagged(&frame, vlan));
-            }
-        }
+        let frames = announcements_of(&address);
+        let mut all = frames.iter().flat_map(|frame| vlans(&config.vlan).map(|vlan| tagged(frame, vlan)));
+        all.all(|frame| send(uplink, &frame))
     }
 }
 
 /// Returns the VLANs in which a port is announced; 0 stands for frames without a tag.
-fn vlans(vlan: &Vlan) -> Vec<u16> {
-    match vlan {
-        Vlan::Access(vlan) => vec![*vlan],
-        Vlan::Trunk(ranges) => {
-            let all: Vec<u16> =
-                ranges.iter().flat_map(|(first, last)| first..=last).take(MOST_VLANS + 1).collect();
-            if all.len() > MOST_VLANS { vec![0] } else { all }
-        }
-    }
+fn vlans(vlan: &Vlan) -> impl Iterator<Item = u16> {
+    let ranges = match vlan {
+        Vlan::Access(vlan) => vec![(*vlan, *vlan)],
+        Vlan::Trunk(ranges) => ranges.iter().collect(),
+    };
+    ranges.into_iter().flat_map(|(first, last)| first..=last).take(MOST_VLANS)
 }
 
-fn send(uplink: &Port, frame: &[u8]) {
-    if let Some(end) = &mut uplink.rx(PairIdx::FIRST).end {
-        // Whatever becomes of it: nobody waits for it.
-        let _ = end.put_bytes(frame);
-    }
+/// Sends a frame. Returns whether the card has taken it.
+fn send(uplink: &Port, frame: &[u8]) -> bool {
+    let slot = &mut uplink.rx(PairIdx::FIRST);
+    slot.end.as_mut().is_some_and(|end| matches!(end.put_bytes(frame), Put::Done))
 }
 
 #[cfg(test)]
@@ -87,15 +76,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_is_announced_in_its_vlans_unless_they_are_many() {
-        for (vlan, announced) in [
-            ("0", vec![0]),
-            ("10", vec![10]),
-            ("10-12,20", vec![10, 11, 12, 20]),
-            ("4095", vec![0]),
-            ("1-17", vec![0]),
-        ] {
-            assert_eq!(vlans(&vlan.parse().unwrap()), announced, "{vlan}");
-        }
+    fn a_port_is_announced_in_its_first_vlans() {
+        let announced = |vlan: &str| vlans(&vlan.parse().unwrap()).collect::<Vec<_>>();
+        assert_eq!(announced("0"), [0]);
+        assert_eq!(announced("10"), [10]);
+        assert_eq!(announced("10-12,20"), [10, 11, 12, 20]);
+        assert_eq!(announced("4095"), (0..16).collect::<Vec<_>>());
+        assert_eq!(announced("1-17"), (1..=16).collect::<Vec<_>>());
     }
 }

@@ -25,7 +25,7 @@ pub type UplinkBudget = WaitBudget<4>;
 /// long run.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct WaitBudget<const SHARE: u32> {
-    /// Number of budgets that have the share together, less one.
+    /// Number of other budgets that divide this share.
     others: u32,
     /// Waiting time charged, minus the allowance regained up to `at`.
     debt: Duration,

@@ -3,6 +3,7 @@
 
 pub(crate) mod affinity;
 mod atomic;
+pub mod carrier;
 pub mod counters;
 pub mod descriptor;
 pub(crate) mod doze;

@@ -83,8 +83,8 @@ pub(super) fn serve(
     if let Some(TxEnd::Packet(tx)) = end
         && lro.is_empty()
     {
-        // Receivers have all frames now. A process that dies before this line repeats them instead
-        // of losing them.
+        // Receivers have all frames now, or their shapers. A process that dies before this line
+        // repeats them instead of losing them.
         tx.release();
     }
     if let Some(TxEnd::Vnic(tx)) = end

@@ -8,6 +8,7 @@ mod pl;
 mod se;
 mod sk;
 mod sw;
+mod up;
 mod vc_g;
 
 use crate::row::Row;
@@ -24,7 +25,7 @@ pub struct Set {
 }
 
 /// All sets.
-pub const ALL: &[Set] = &[sk::SET, dp::SET, vc_g::SET, pl::SET, hs::SET, hm::SET, se::SET, sw::SET];
+pub const ALL: &[Set] = &[sk::SET, dp::SET, vc_g::SET, pl::SET, hs::SET, hm::SET, se::SET, up::SET, sw::SET];
 
 #[cfg(test)]
 mod tests {

@@ -55,14 +55,14 @@ pub fn admit_portgroup(desired: &Desired, name: &Name, spec: &PortGroupSpec) -> 
     }
     let what = format!("port group `{name}`");
     admit_shaping(&what, &spec.shaping)?;
-    if let Some(teaming) = &spec.teaming {
-        admit_teaming(desired, &what, &spec.vswitch, teaming)?;
-    }
     if !desired.vswitches.contains_key(&spec.vswitch) {
         return Err(invalid(
             format!("port group `{name}` names the vSwitch `{}`, which does not exist", spec.vswitch),
             format!("create it: taut vswitch create {}", spec.vswitch),
         ));
+    }
+    if let Some(teaming) = &spec.teaming {
+        admit_teaming(desired, &what, &spec.vswitch, teaming)?;
     }
     Ok(())
 }

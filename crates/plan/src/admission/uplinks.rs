@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use taut_api::teaming::Teaming;
+use taut_api::teaming::{TeamPolicy, Teaming};
 use taut_api::uplink::{InterfaceUse, MOST_UPLINKS, UplinkSpec};
 use taut_api::{ApiError, Name};
 
@@ -84,8 +84,32 @@ pub fn admit_teaming(
     vswitch: &Name,
     teaming: &Teaming,
 ) -> Result<(), ApiError> {
+    if teaming.active.as_ref().is_some_and(Vec::is_empty) {
+        return Err(invalid(
+            format!("the teaming of {what} has no active uplink"),
+            "name at least one, or `all` (in JSON: leave `active` out)",
+        ));
+    }
+    if teaming.policy == TeamPolicy::IpHash && !teaming.standby.is_empty() {
+        return Err(invalid(
+            format!(
+                "the teaming of {what} has uplinks in standby, but ip-hash uses all of them as one channel"
+            ),
+            "make them active, or choose another policy",
+        ));
+    }
+    let exists = desired.vswitches.contains_key(vswitch);
     let mut before = BTreeSet::new();
     for named in teaming.named() {
+        if !exists {
+            return Err(invalid(
+                format!("the teaming of {what} names `{named}`, but the vSwitch has no uplinks yet"),
+                format!(
+                    "create it without them, add its uplinks, and name them then: taut vswitch set {vswitch} \
+                     --active {named}"
+                ),
+            ));
+        }
         if desired.uplinks.get(named).is_none_or(|uplink| uplink.vswitch != *vswitch) {
             return Err(invalid(
                 format!("the teaming of {what} names `{named}`, which is no uplink of vSwitch `{vswitch}`"),
@@ -229,6 +253,12 @@ mod tests {
             "the teaming of vSwitch `prod` names `eth3`, which is no uplink of vSwitch `prod` (add it first: taut \
              uplink add prod eth3)"
         );
+        assert!(refusal(&teaming(&[], &["eth1"])).contains("has no active uplink"));
+        let channel = Teaming { policy: TeamPolicy::IpHash, ..teaming(&["eth1"], &["eth2"]) };
+        assert!(refusal(&channel).contains("as one channel"));
+        let new =
+            admit_teaming(&desired, "vSwitch `new`", &name("new"), &teaming(&["eth1"], &[])).unwrap_err();
+        assert!(new.hint.starts_with("create it without them"), "{new}");
         assert!(refusal(&teaming(&["eth1"], &["eth1"])).contains("names the uplink `eth1` twice"));
         let good = teaming(&["eth2"], &["eth1"]);
         assert_eq!(admit_teaming(&desired, "vSwitch `prod`", &name("prod"), &good), Ok(()));

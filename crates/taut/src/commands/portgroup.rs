@@ -3,9 +3,10 @@
 use clap::Subcommand;
 use taut_api::network::{PortGroupSpec, Security};
 use taut_api::path;
-use taut_api::route::PortGroup;
+use taut_api::route::{PortGroup, VSwitch};
 use taut_api::shaping::Shaping;
-use taut_api::{Name, Vlan};
+use taut_api::teaming::Teaming;
+use taut_api::{ApiError, Name, Vlan};
 
 use super::policy::{self, PolicyArgs};
 use super::shaping::{self, ShapingArgs};
@@ -58,6 +59,8 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
         Command::Create { name, vswitch, policy, shaping, teaming } => {
+            let of_vswitch =
+                if teaming.is_given() { teaming_of(client, &vswitch)? } else { Teaming::default() };
             let mut spec = PortGroupSpec {
                 vswitch,
                 vlan: Vlan::default(),
@@ -68,7 +71,7 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
             };
             policy.change(&mut spec);
             shaping.change(&mut spec.shaping);
-            teaming.change(&mut spec.teaming);
+            teaming.change(&mut spec.teaming, &of_vswitch);
             out.changed(&client.create(&path(&name), &spec)?, in_force);
         }
         Command::List => {
@@ -80,10 +83,15 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
         }
         Command::Show { name } => output::print(out.format, &client.get(&path(&name))?, show),
         Command::Set { name, policy, shaping, teaming } => {
+            let of_vswitch = if teaming.is_given() {
+                teaming_of(client, &client.get::<PortGroup>(&path(&name))?.spec.vswitch)?
+            } else {
+                Teaming::default()
+            };
             let changed: PortGroup = client.change(&path(&name), |mut spec: PortGroupSpec| {
                 policy.change(&mut spec);
                 shaping.change(&mut spec.shaping);
-                teaming.change(&mut spec.teaming);
+                teaming.change(&mut spec.teaming, &of_vswitch);
                 spec
             })?;
             out.changed(&changed, in_force);
@@ -94,6 +102,10 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
         }
     }
     Ok(())
+}
+
+fn teaming_of(client: &Client, vswitch: &Name) -> Result<Teaming, ApiError> {
+    client.get::<VSwitch>(&path::VSWITCH.of(vswitch)).map(|vswitch| vswitch.spec.teaming)
 }
 
 fn path(name: &Name) -> String {

@@ -1,6 +1,5 @@
 //! Options for the teaming of a vSwitch or a port group.
 
-use std::convert::Infallible;
 use std::str::FromStr;
 
 use clap::Args;
@@ -18,11 +17,12 @@ pub(crate) struct TeamingArgs {
     /// Uplinks that are used as long as they have a link, separated by commas; all for those that
     /// are not in standby
     #[arg(long, value_name = "UPLINKS|all")]
-    active: Option<Uplinks>,
+    active: Option<Active>,
     /// Uplinks that replace active ones without a link, separated by commas; none for no standby
     #[arg(long, value_name = "UPLINKS|none")]
-    standby: Option<Uplinks>,
-    /// Use an active uplink at once when its link comes back
+    standby: Option<Standby>,
+    /// Use an active uplink again 100 ms after its link comes back; off: only when another one
+    /// fails
     #[arg(long, on_or_off())]
     failback: Option<bool>,
     /// Tell physical switches where ports are, by RARP
@@ -40,25 +40,33 @@ pub(crate) struct OwnTeamingArgs {
     teaming: TeamingArgs,
 }
 
-/// Names of uplinks as they are written, checked when they are used.
+/// Active uplinks; `None` for all that are not in standby.
 #[derive(Debug, Clone)]
-struct Uplinks(String);
+struct Active(Option<Vec<Name>>);
 
-impl FromStr for Uplinks {
-    type Err = Infallible;
+/// Uplinks in standby.
+#[derive(Debug, Clone)]
+struct Standby(Vec<Name>);
+
+impl FromStr for Active {
+    type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(Self(text.to_owned()))
+        if text == "all" { Ok(Self(None)) } else { names(text).map(Some).map(Self) }
     }
 }
 
-impl Uplinks {
-    /// Returns the names; `None` for this word in their place.
-    fn unless(&self, word: &str) -> Option<Vec<Name>> {
-        let names = self.0.split(',').map(str::trim).filter(|name| !name.is_empty());
-        // The daemon refuses what is no uplink; what is no name cannot be one.
-        (self.0 != word).then(|| names.filter_map(|name| name.parse().ok()).collect())
+impl FromStr for Standby {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "none" { Ok(Self(Vec::new())) } else { names(text).map(Self) }
     }
+}
+
+/// Reads names that commas separate.
+fn names(text: &str) -> Result<Vec<Name>, String> {
+    text.split(',').map(|name| name.trim().parse().map_err(|error| format!("{error}"))).collect()
 }
 
 impl TeamingArgs {
@@ -75,11 +83,19 @@ impl TeamingArgs {
     /// Changes what is given.
     pub(crate) fn change(&self, teaming: &mut Teaming) {
         teaming.policy = self.team_policy.unwrap_or(teaming.policy);
-        if let Some(active) = &self.active {
-            teaming.active = active.unless("all");
+        if let Some(Active(active)) = &self.active {
+            teaming.active.clone_from(active);
         }
-        if let Some(standby) = &self.standby {
-            teaming.standby = standby.unless("none").unwrap_or_default();
+        if let Some(Standby(standby)) = &self.standby {
+            teaming.standby.clone_from(standby);
+        }
+        // An uplink that is named for one list leaves the other one.
+        let Teaming { active, standby, .. } = teaming;
+        if let (Some(active), None) = (&*active, &self.standby) {
+            standby.retain(|name| !active.contains(name));
+        }
+        if let (Some(active), None) = (active, &self.active) {
+            active.retain(|name| !standby.contains(name));
         }
         teaming.failback = self.failback.unwrap_or(teaming.failback);
         teaming.notify_switches = self.notify_switches.unwrap_or(teaming.notify_switches);
@@ -87,12 +103,17 @@ impl TeamingArgs {
 }
 
 impl OwnTeamingArgs {
-    /// Changes what is given. A teaming of its own begins with the defaults.
-    pub(crate) fn change(&self, teaming: &mut Option<Teaming>) {
+    /// Returns whether the port group gets a teaming of its own, if it has none.
+    pub(crate) fn is_given(&self) -> bool {
+        self.teaming.is_given()
+    }
+
+    /// Changes what is given. A teaming of its own begins as that of the vSwitch.
+    pub(crate) fn change(&self, teaming: &mut Option<Teaming>, of_vswitch: &Teaming) {
         if self.inherit_teaming {
             *teaming = None;
-        } else if self.teaming.is_given() {
-            self.teaming.change(teaming.get_or_insert_default());
+        } else if self.is_given() {
+            self.teaming.change(teaming.get_or_insert_with(|| of_vswitch.clone()));
         }
     }
 }
@@ -128,7 +149,7 @@ mod tests {
 
     fn change(teaming: &mut Option<Teaming>, words: &str) {
         let line = Line::try_parse_from(["taut"].into_iter().chain(words.split_whitespace())).unwrap();
-        line.own.change(teaming);
+        line.own.change(teaming, &Teaming { failback: false, ..Teaming::default() });
     }
 
     #[test]
@@ -136,7 +157,7 @@ mod tests {
         let mut teaming = None;
         change(&mut teaming, "");
         assert_eq!(teaming, None);
-        change(&mut teaming, "--team-policy explicit --active eth1,eth2 --standby eth3 --failback off");
+        change(&mut teaming, "--team-policy explicit --active eth1,eth2 --standby eth3");
         change(&mut teaming, "--notify-switches off");
         assert_eq!(
             line(teaming.as_ref().unwrap()),
@@ -148,8 +169,17 @@ mod tests {
         );
         assert_eq!(teaming, Some(Teaming::default()));
         assert_eq!(line(&Teaming::default()), "port-id");
+        change(&mut teaming, "--active eth1 --standby eth2,eth3");
+        change(&mut teaming, "--active eth2,eth1");
+        assert_eq!(line(teaming.as_ref().unwrap()), "port-id, active eth2,eth1, standby eth3");
+        change(&mut teaming, "--standby eth1");
+        assert_eq!(line(teaming.as_ref().unwrap()), "port-id, active eth2, standby eth1");
         change(&mut teaming, "--inherit-teaming");
         assert_eq!(teaming, None);
-        assert!(Line::try_parse_from(["taut", "--inherit-teaming", "--failback"]).is_err());
+        for wrong in
+            [&["--inherit-teaming", "--failback"][..], &["--standby", "eth1;eth2"], &["--active", ""]]
+        {
+            assert!(Line::try_parse_from([&["taut"], wrong].concat()).is_err(), "{wrong:?}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! cannot set itself.
 #![allow(unsafe_code)]
 
-use std::fs::File;
+use std::fs::{File, read_to_string};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -48,7 +48,13 @@ pub(crate) struct Socket {
 
 /// Opens a socket that sends and receives all frames of an interface, and the file of its carrier.
 pub(super) fn open(name: &str, interface: u32) -> io::Result<Socket> {
-    let carrier = File::open(format!("/sys/class/net/{name}/carrier"))?.into();
+    let folder = format!("/sys/class/net/{name}");
+    let carrier = File::open(format!("{folder}/carrier"))?.into();
+    let index = read_to_string(format!("{folder}/ifindex"))?;
+    if index.trim().parse() != Ok(interface) {
+        // It was renamed just now.
+        return Err(io::ErrorKind::NotFound.into());
+    }
     // Without a protocol it receives nothing before it is bound.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;

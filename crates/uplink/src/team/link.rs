@@ -83,17 +83,19 @@ impl Links {
         self.links.remove(&uplink);
     }
 
-    /// Returns the usable ones of a team's uplinks. If none is, the one that will be first counts
+    /// Returns the usable ones of a team's uplinks. If none is, those that will be first count
     /// already, and if all of them flap, any that is up: a team that is dead has nothing to lose.
     pub fn usable(&self, team: Set, now: u64) -> Set {
         let up = || self.links.iter().filter(|(uplink, link)| team.contains(**uplink) && link.is_up);
         let calm = || up().filter(|(_, link)| !link.is_flapping(now, self.rules));
         let settled: Set = calm().filter(|(_, link)| link.counts_from <= now).map(|(at, _)| *at).collect();
-        let first = || calm().min_by_key(|(_, link)| link.counts_from).map(|(at, _)| *at);
         if !settled.is_empty() {
             return settled;
         }
-        first().map_or_else(|| up().map(|(at, _)| *at).collect(), |first| [first].into_iter().collect())
+        match calm().map(|(_, link)| link.counts_from).min() {
+            Some(first) => calm().filter(|(_, link)| link.counts_from == first).map(|(at, _)| *at).collect(),
+            None => up().map(|(at, _)| *at).collect(),
+        }
     }
 
     /// Returns when the answer of [`Links::usable`] may change although nothing is seen.

@@ -8,8 +8,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustix::fs::{SeekFrom, seek};
-use rustix::io::{Errno, read};
+use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use taut_api::fabric::config::{PortConfig, PortId, PortKind, SocketConfig};
 use taut_api::fabric::message::Attachment;
@@ -23,6 +22,7 @@ use crate::net::queue::QueueIdx;
 use crate::net::software_offload::Offloads;
 use crate::port::vnic_device::VnicDevice;
 use crate::port::{Failure, Port};
+use crate::sys::carrier::Carrier;
 use crate::sys::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
 use crate::vhost_user::{Device, Session};
 pub(super) use kind::Kind;
@@ -35,7 +35,7 @@ enum Plugged {
     Device(Attachment, Arc<ForeignFd>),
     /// A card of the host, as `tautd` attached it: its packet socket, and the file that tells of
     /// its carrier.
-    Card(Attachment, Arc<ForeignFd>, ForeignFd),
+    Card(Attachment, Arc<ForeignFd>, Arc<Carrier>),
     /// The stream of an emulated card.
     Stream,
 }
@@ -123,13 +123,13 @@ impl Entry {
         }
     }
 
-    /// Returns whether a card of the host is attached and has a carrier. The file of one that is
-    /// down cannot be read.
-    pub(super) fn has_link(&self) -> bool {
-        let Some(Plugged::Card(_, _, carrier)) = &self.plugged else { return false };
-        let mut state = [0];
-        let read = seek(carrier, SeekFrom::Start(0)).and_then(|_| read(carrier, &mut state));
-        read.is_ok() && state == *b"1"
+    /// Returns whether the card of an uplink has a link; `None` if it is not known yet.
+    pub(super) fn has_link(&self) -> Option<bool> {
+        match &self.plugged {
+            Some(Plugged::Card(_, _, carrier)) => carrier.is_present(),
+            _ if self.lost.is_some() => Some(false),
+            _ => None,
+        }
     }
 
     /// Replaces what is attached by `via`. A session keeps the listening socket on which it was
@@ -179,7 +179,7 @@ impl Entry {
                 let [socket, carrier]: [ForeignFd; 2] = fds
                     .try_into()
                     .map_err(|fds: Vec<_>| AttachError::Descriptors { got: fds.len(), wanted: 2 })?;
-                let socket = Arc::new(socket);
+                let (socket, carrier) = (Arc::new(socket), Carrier::watch(carrier)?);
                 device.port.attach_packet(Arc::clone(&socket), setup, &device.mailboxes)?;
                 self.plugged = Some(Plugged::Card(Attachment::Packet(setup), socket, carrier));
                 Ok(())
