@@ -217,6 +217,12 @@ fn flood(frames: u32) -> Value {
         rig.set(words);
         let own = own_uplink(&mut rig);
         let mut number = 0;
+        // A card's queue has 500 frames, so it is emptied after each chunk.
+        let mut left = [0, 0];
+        let count = |rig: &Rig, left: &mut [usize; 2]| {
+            left[0] += rig.sent(own).len();
+            left[1] += rig.sent(1 - own).len();
+        };
         while number < frames / policies.len() as u32 {
             let chunk: Vec<u32> = (number..number + CHUNK).collect();
             let mut expected = Vec::new();
@@ -242,6 +248,7 @@ fn flood(frames: u32) -> Value {
                 received.extend(rig.received());
             }
             number += CHUNK;
+            count(&rig, &mut left);
             if number % (CHUNK * 16) == 0 {
                 // A duplicate may come later than the frame.
                 std::thread::sleep(Duration::from_millis(2));
@@ -255,10 +262,10 @@ fn flood(frames: u32) -> Value {
             strays += received.iter().filter(|number| expected.binary_search(number).is_err()).count();
         }
         std::thread::sleep(Duration::from_millis(50));
-        let [own, other] = [own, 1 - own].map(|uplink| rig.sent(uplink).len());
+        count(&rig, &mut left);
         // One frame of the port for each chunk, and nothing else.
-        both_ways += other;
-        strays += own.abs_diff((number / CHUNK) as usize);
+        both_ways += left[1];
+        strays += left[0].abs_diff((number / CHUNK) as usize);
         eprintln!(
             "{name}: {duplicates} duplicates, {missing} missing, {strays} strays, {both_ways} elsewhere"
         );
