@@ -234,7 +234,7 @@ fn flood(frames: u32) -> Value {
                 }
                 total += 2;
             }
-            // What the port sends comes back from a hub by all cables.
+            // A hub sends the frames of the port back by all cables.
             let sent = frame(OUTSIDE, PORT, number);
             rig.send(&sent);
             for cable in &rig.cables {

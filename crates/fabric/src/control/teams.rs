@@ -25,16 +25,16 @@ pub(super) const LOOK: Duration = carrier::INTERVAL;
 pub(super) struct Teams {
     /// The point in time from which the rules count.
     epoch: Instant,
-    segments: BTreeMap<SegmentId, Segment>,
+    segments: BTreeMap<SegmentId, SegmentTeams>,
 }
 
 /// Uplinks and teams of a segment.
 #[derive(Debug, Default)]
-struct Segment {
+struct SegmentTeams {
     uplinks: BTreeMap<PortId, Uplink>,
     links: Links,
     /// The teams by their places in the configuration.
-    teams: BTreeMap<u16, Member>,
+    teams: BTreeMap<u16, TeamState>,
     ways: BTreeMap<PortId, PortWay>,
     /// Ports whose place physical switches have to be told.
     announcements: Announcements<PortId>,
@@ -42,7 +42,7 @@ struct Segment {
 
 /// A team with its configuration, and with the numbers of the uplinks in that.
 #[derive(Debug)]
-struct Member {
+struct TeamState {
     config: TeamConfig,
     order: Order,
     team: Team,
@@ -158,7 +158,7 @@ impl Teams {
     }
 }
 
-impl Segment {
+impl SegmentTeams {
     /// Gives each uplink a number. Known ones keep theirs. A new one has a link until it is seen
     /// that it has none.
     fn number_uplinks(&mut self, wanted: BTreeSet<PortId>, now: u64) {
@@ -187,7 +187,7 @@ impl Segment {
         let before = std::mem::take(&mut self.teams);
         for (place, config) in wanted {
             let order = self.order(config);
-            let is_same = |member: &&Member| {
+            let is_same = |member: &&TeamState| {
                 let rules = |config: &TeamConfig| (config.policy, config.failback);
                 rules(&member.config) == rules(config) && member.order == order
             };
@@ -195,7 +195,7 @@ impl Segment {
                 Some(member) => (member.team.clone(), member.former.clone()),
                 None => (Team::new(policy(config.policy), order.clone(), config.failback), None),
             };
-            self.teams.insert(place, Member { config: config.clone(), order, team, former });
+            self.teams.insert(place, TeamState { config: config.clone(), order, team, former });
         }
     }
 
@@ -220,7 +220,7 @@ impl Segment {
     /// Chooses the uplinks of teams and ports again. Returns whether anything has changed.
     fn settle(&mut self, now: u64) -> bool {
         let mut changed = false;
-        for Member { config, team, former, .. } in self.teams.values_mut() {
+        for TeamState { config, team, former, .. } in self.teams.values_mut() {
             let before = team.clone();
             team.settle(self.links.usable(team.listed(), now));
             if *team != before {
@@ -230,7 +230,7 @@ impl Segment {
             }
         }
         for (port, way) in &mut self.ways {
-            let Some(Member { config, team, .. }) = self.teams.get(&way.team) else { continue };
+            let Some(TeamState { config, team, .. }) = self.teams.get(&way.team) else { continue };
             let key = match team.policy() {
                 Policy::SourceMac => address_key(way.mac),
                 _ => port.0.into(),
@@ -249,7 +249,7 @@ impl Segment {
     /// Forgets former uplinks whose time is over. Returns whether there was one.
     fn expire(&mut self, now: u64) -> bool {
         let mut changed = false;
-        for Member { former, .. } in self.teams.values_mut() {
+        for TeamState { former, .. } in self.teams.values_mut() {
             changed |= former.take_if(|(_, until)| *until <= now).is_some();
         }
         for way in self.ways.values_mut() {
@@ -275,7 +275,7 @@ impl Segment {
         let way = |(port, way): (&PortId, &PortWay)| {
             Some((*port, Way { team: *places.get(&way.team)?, path: way.path }))
         };
-        let settled = |member: &Member| Settled {
+        let settled = |member: &TeamState| Settled {
             now: member.team.clone(),
             former: member.former.as_ref().map(|(team, _)| team.clone()),
         };

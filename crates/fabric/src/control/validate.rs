@@ -7,6 +7,9 @@ use taut_api::fabric::config::{FabricConfig, PortConfig, PortId, PortKind, Socke
 use taut_api::fabric::counters::{MAX_CONNECTIONS, MAX_PORTS};
 use taut_uplink::team::MOST_UPLINKS;
 
+// Admission and the rules of teams agree.
+const _: () = assert!(MOST_UPLINKS as usize == taut_api::uplink::MOST_UPLINKS);
+
 /// Largest number of queue pairs of a port.
 const MAX_PAIRS: u8 = 8;
 

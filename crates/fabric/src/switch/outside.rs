@@ -31,7 +31,7 @@ pub struct Settled {
     pub former: Option<Team>,
 }
 
-/// Way of a port to the outside.
+/// Uplink that a port uses, and the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Way {
     /// Place of its team in [`Outside::teams`].
@@ -42,13 +42,13 @@ pub struct Way {
 
 /// Uplinks and teams of a segment, with its members instead of ports.
 #[derive(Debug, Default)]
-pub(super) struct Exits {
+pub(super) struct UplinkTable {
     /// Member of each uplink, by number.
     members: Vec<MemberIdx>,
     teams: Vec<Settled>,
 }
 
-impl Exits {
+impl UplinkTable {
     /// Resolves ports to members.
     pub(super) fn new(outside: &Outside, member: impl Fn(PortId) -> Option<MemberIdx>) -> Self {
         let mut members = vec![MemberIdx::NONE; usize::from(MOST_UPLINKS)];

@@ -62,7 +62,7 @@ pub fn route(
         Some(member) if member == sender => Route::Back,
         Some(member) if !segment.takes(member, sender, frame.dst) => return Err(DropReason::WrongUplink),
         Some(member) => Route::To(member),
-        // Nothing goes from outside to outside.
+        // Frames from an uplink never leave by one.
         None if from.uplink.is_none() && segment.has_uplinks() => Route::Outside,
         None => Route::Unknown,
     };

@@ -10,7 +10,7 @@ use taut_uplink::team::Uplink;
 use super::index::MemberIdx;
 use super::learned::Learned;
 use super::mac_table::{Key, MacTable};
-use super::outside::{Exits, Outside, Way};
+use super::outside::{Outside, UplinkTable, Way};
 use super::vlan::PortVlan;
 use crate::net::ethernet::MacKey;
 use crate::port::Port;
@@ -34,7 +34,7 @@ pub struct Segment {
     /// Members that receive frames for unknown addresses.
     flood_targets: Vec<MemberIdx>,
     /// Members that lead outside, and the teams that use them.
-    exits: Exits,
+    uplink_table: UplinkTable,
     /// Addresses seen in frames of members that may use more than the configured one.
     learned: Option<Arc<Learned>>,
     /// The member that each port number has; empty if nothing is learned.
@@ -147,7 +147,7 @@ impl Segment {
             access,
             promiscuous: which(&|member| member.security.promiscuous),
             flood_targets: which(&|member| member.security.promiscuous || member.learns()),
-            exits: Exits::new(outside, of_port),
+            uplink_table: UplinkTable::new(outside, of_port),
             by_port: if learned.is_some() { by_port(&members) } else { Vec::new() },
             learned,
             members,
@@ -168,13 +168,13 @@ impl Segment {
     /// Returns whether a member leads outside.
     #[inline]
     pub fn has_uplinks(&self) -> bool {
-        self.exits.any()
+        self.uplink_table.any()
     }
 
     /// Returns the uplink for a frame of a member that begins with `start`; `None` if no uplink of
     /// its team has a link.
     pub fn way_out(&self, from: MemberIdx, start: &[u8]) -> Option<MemberIdx> {
-        self.exits.choose(self.member(from).way?, start)
+        self.uplink_table.choose(self.member(from).way?, start)
     }
 
     /// Returns whether a member takes a frame for `to` from this sender. It takes frames from
@@ -183,7 +183,7 @@ impl Segment {
     pub fn takes(&self, member: MemberIdx, sender: MemberIdx, to: MacKey) -> bool {
         let Some(arrived) = self.member(sender).uplink else { return true };
         let Member { way, mac, .. } = self.member(member);
-        way.is_some_and(|way| self.exits.takes(way, arrived, to, *mac))
+        way.is_some_and(|way| self.uplink_table.takes(way, arrived, to, *mac))
     }
 
     /// The members that take part in a VLAN, without uplinks.

@@ -50,7 +50,7 @@ impl Carrier {
         watched.push(Arc::downgrade(&carrier));
         if READER.get().is_none() {
             let reader = Thread::start("carriers".to_owned(), read_all)?;
-            // Nobody else sets it while the lock is held.
+            // The lock is held, so no other caller has set the thread meanwhile.
             let _ = READER.set(reader);
         }
         Ok(carrier)

@@ -16,9 +16,9 @@ const NO_UPLINKS: &str = "the running fabric is of an earlier version without up
 /// Abilities that a fabric has told of in its first message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Abilities {
-    /// It answers pings.
+    /// True if the fabric answers pings.
     pub(super) answers_pings: bool,
-    /// It serves uplinks.
+    /// True if the fabric serves uplinks.
     pub(super) has_uplinks: bool,
 }
 

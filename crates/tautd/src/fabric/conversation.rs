@@ -50,7 +50,7 @@ pub(super) struct Conversation {
     pub(super) told: BTreeSet<PortId>,
     /// True if this fabric has received everything that the last one had.
     pub(super) handed_over: bool,
-    /// What the fabric can do.
+    /// Abilities of the fabric.
     pub(super) abilities: Abilities,
     /// A ping was sent and is not answered yet.
     pub(super) pinged: bool,

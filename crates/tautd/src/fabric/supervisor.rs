@@ -67,7 +67,7 @@ pub(super) struct Greeting {
     pub(super) version: String,
     /// Revision of its configuration.
     revision: u64,
-    /// What it can do.
+    /// Abilities that it has told of.
     pub(super) abilities: Abilities,
 }
 

@@ -52,7 +52,7 @@ pub(super) fn open(name: &str, interface: u32) -> io::Result<Socket> {
     let carrier = File::open(format!("{folder}/carrier"))?.into();
     let index = read_to_string(format!("{folder}/ifindex"))?;
     if index.trim().parse() != Ok(interface) {
-        // It was renamed just now.
+        // The interface was renamed just now.
         return Err(io::ErrorKind::NotFound.into());
     }
     // Without a protocol it receives nothing before it is bound.

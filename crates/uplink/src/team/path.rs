@@ -62,8 +62,8 @@ impl Path {
     }
 
     /// Returns whether the port takes a frame from an uplink. At its former uplink it takes only
-    /// frames to its own address. Of group frames, the new uplink has a copy. A frame to its own
-    /// address that a switch floods just then may come twice.
+    /// frames to its own address; a switch floods group frames to the current one, too. A frame to
+    /// its own address that a switch floods just then may come twice.
     ///
     /// A team that chooses by IP addresses is one channel to the switch, which sends each frame to
     /// one of its members, whichever it likes, as soon as that has a link.
