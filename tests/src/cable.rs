@@ -128,6 +128,17 @@ impl Cable {
         self.receive_within(LONGEST).expect("a frame comes")
     }
 
+    /// Returns the answer of a station to a frame, if that is an ARP question for its address.
+    pub fn answer_of(frame: &[u8], ip: [u8; 4], station: [u8; 6]) -> Option<Vec<u8>> {
+        let is_question =
+            frame.len() >= 42 && frame[12..14] == [8, 6] && frame[20..22] == [0, 1] && frame[38..42] == ip;
+        let answer = || {
+            let asker = &frame[22..32];
+            [&frame[6..12], &station, &frame[12..20], &[0, 2], &station, &ip, asker].concat()
+        };
+        is_question.then(answer)
+    }
+
     /// Returns what the host says of the card: all its properties, filters and addresses.
     pub fn state(&self) -> String {
         Self::state_of(&self.card)

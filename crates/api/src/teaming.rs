@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::Name;
+use crate::{Name, PathProbe};
 
 /// Rule by which a port chooses one of several uplinks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -23,11 +23,14 @@ pub enum TeamPolicy {
     IpHash,
     /// The first uplink that has a link (ESX: `failover_explicit`).
     Explicit,
+    /// By the port, until an uplink is busy: then its busiest port moves to another one (ESX:
+    /// `loadbalance_loadbased`, of distributed switches only).
+    Load,
 }
 
 impl TeamPolicy {
     /// All rules.
-    pub const ALL: [Self; 4] = [Self::PortId, Self::SourceMac, Self::IpHash, Self::Explicit];
+    pub const ALL: [Self; 5] = [Self::PortId, Self::SourceMac, Self::IpHash, Self::Explicit, Self::Load];
 
     /// Returns the word for it.
     pub const fn as_str(self) -> &'static str {
@@ -36,6 +39,7 @@ impl TeamPolicy {
             Self::SourceMac => "source-mac",
             Self::IpHash => "ip-hash",
             Self::Explicit => "explicit",
+            Self::Load => "load",
         }
     }
 }
@@ -51,7 +55,7 @@ impl FromStr for TeamPolicy {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = Self::ALL.into_iter().find(|policy| policy.as_str() == text);
-        found.ok_or("write port-id, source-mac, ip-hash or explicit")
+        found.ok_or("write port-id, source-mac, ip-hash, explicit or load")
     }
 }
 
@@ -72,9 +76,11 @@ pub struct Teaming {
     /// An active uplink whose link comes back is used at once. If false, it waits until another one
     /// fails.
     pub failback: bool,
-    /// Physical switches are told by RARP where ports are: when a port appears, and when its uplink
-    /// changes.
+    /// Physical switches are told by RARP where ports are, and hosts by gratuitous ARP where the
+    /// `ip` of a document is: when a port appears, and when its uplink changes.
     pub notify_switches: bool,
+    /// Probes of uplinks whose links are up.
+    pub probe: PathProbe,
 }
 
 impl Default for Teaming {
@@ -85,6 +91,7 @@ impl Default for Teaming {
             standby: Vec::new(),
             failback: true,
             notify_switches: true,
+            probe: PathProbe::Off,
         }
     }
 }

@@ -28,12 +28,17 @@ pub struct UplinkStatus {
     pub attached: bool,
     /// State of the interface's link.
     pub link: Link,
-    /// Reason that the uplink is not attached, or that its link is not up.
+    /// Reason that the uplink is not attached, that its link is not up, or that it is not used
+    /// although its link is up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Ethernet address of the interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
+    /// Speed of the interface's link in Mbit/s; absent without a link, and for interfaces that
+    /// state none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed_mbit: Option<u64>,
     /// Bytes of the longest packet that the interface sends, without the Ethernet header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,

@@ -291,6 +291,7 @@ pub(crate) fn uplink(desired: &Desired, seen: &Seen, name: &Name) -> UplinkStatu
     let lost = observed.and_then(|seen| seen.lost.clone());
     let attached = has_device && served == Link::Up && lost.is_none();
     let has_carrier = observed.is_some_and(|seen| seen.has_carrier);
+    let path = why.clone().filter(|_| served == Link::Up);
     let problem =
         seen.problems.get(&owner.document()).cloned().or(lost).or(why.filter(|_| has_device || is_refused));
     let reason = match observed {
@@ -298,7 +299,7 @@ pub(crate) fn uplink(desired: &Desired, seen: &Seen, name: &Name) -> UplinkStatu
         Some(seen) if !seen.is_up => {
             Some(format!("somebody has set its interface down; hint: ip link set {name} up"))
         }
-        _ if has_carrier => None,
+        _ if has_carrier => path,
         _ => Some("its interface has no carrier: no cable, or nothing at its other end".to_owned()),
     };
     UplinkStatus {
@@ -307,6 +308,7 @@ pub(crate) fn uplink(desired: &Desired, seen: &Seen, name: &Name) -> UplinkStatu
         link: if attached && has_carrier { Link::Up } else { Link::Down },
         reason,
         mac: observed.and_then(|seen| seen.mac),
+        speed_mbit: observed.and_then(|seen| seen.speed_mbit),
         mtu: observed.map(|seen| seen.mtu),
         missing: observed.map(|seen| seen.missing.clone()).unwrap_or_default(),
         lost: observed.map_or(0, |seen| seen.lost_frames),

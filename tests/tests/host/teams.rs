@@ -24,7 +24,7 @@ fn number(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame[14..18].try_into().unwrap())
 }
 
-/// What an uplink has sent from a port: the numbers of its frames, and announcements of the port.
+/// Frames of a port that an uplink has sent: the numbers of its own, and announcements of it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sent {
     numbers: Vec<u32>,
@@ -68,7 +68,7 @@ impl Rig {
         self.a.flush();
     }
 
-    /// What an uplink has sent from the port.
+    /// Frames that an uplink has sent from the port.
     fn sent(&self, uplink: usize) -> Sent {
         let is_ours = |frame: &[u8]| frame[6..12] == A;
         let mut sent = Sent::default();
@@ -137,6 +137,12 @@ fn a_port_leaves_an_uplink_without_a_link_and_comes_back() {
         assert_eq!((back.announcements, rest.announcements), (1, 0));
     }
     rig.taut.restart_daemon();
+    let is_told = |event: &str| rig.taut.ok(["events"]).contains(event).then_some(());
+    std::thread::sleep(Duration::from_millis(1500));
+    rig.set_carrier(0, "off");
+    eventually("the loss is an event", || is_told("uplink.down"));
+    rig.set_carrier(0, "on");
+    eventually("the return is an event", || is_told("uplink.up"));
 }
 
 #[test]
@@ -192,4 +198,87 @@ fn each_policy_uses_the_uplinks_that_it_names() {
     );
     let unknown = rig.taut.refused(["vswitch", "set", "sw", "--standby", "eth9"]);
     assert!(unknown.contains("names `eth9`, which is no uplink of vSwitch `sw`"), "{unknown}");
+}
+
+/// Lets time pass in which the port sends a frame each 10 ms, and a gateway answers at the uplinks
+/// whose path is alive. Returns how many frames have left by each uplink.
+fn pass(rig: &mut Rig, time: Duration, alive: [bool; 2]) -> [usize; 2] {
+    let mut left = [0; 2];
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        rig.send(&frame(OUTSIDE, A, 0));
+        for (uplink, cable) in rig.cables.iter().enumerate() {
+            while let Some(frame) = cable.receive_if(Duration::ZERO, |_| true) {
+                left[uplink] += usize::from(frame[6..12] == A && frame[12..14] == TYPE);
+                if let Some(answer) =
+                    Cable::answer_of(&frame, [10, 9, 0, 1], OUTSIDE).filter(|_| alive[uplink])
+                {
+                    cable.send(&answer);
+                }
+            }
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    left
+}
+
+#[test]
+fn a_path_that_is_dead_is_left_although_the_link_is_up() {
+    let mut rig = Rig::new();
+    rig.taut.ok(["vswitch", "set", "sw", "--probe", "10.9.0.1"]);
+    let [before, wrong] = pass(&mut rig, Duration::from_secs(3), [true, true]);
+    assert!(before > 0 && wrong == 0, "{before}, {wrong}");
+    pass(&mut rig, Duration::from_secs(4), [false, true]);
+    let [wrong, after] = pass(&mut rig, Duration::from_secs(1), [false, true]);
+    assert!(after > 0 && wrong == 0, "{wrong}, {after}");
+    let card = rig.cables[0].card.clone();
+    let status = rig.taut.json(["uplink", "show", &card])["status"].clone();
+    let reason = status["reason"].as_str().unwrap_or_default();
+    assert!(status["link"] == "up" && reason.contains("its cable leads nowhere"), "{status}");
+    let events = rig.taut.ok(["events"]);
+    assert!(events.contains("uplink.no-path"), "{events}");
+
+    rig.taut.ok(["vswitch", "set", "sw", "--probe", "off"]);
+    let [back, _] = pass(&mut rig, Duration::from_secs(1), [false, false]);
+    assert!(back > 0);
+    eventually("nothing is wrong any more", || {
+        rig.taut.json(["uplink", "show", &card])["status"]["reason"].is_null().then_some(())
+    });
+    let words =
+        ["vswitch", "set", "sw", "--standby", "none", "--team-policy", "ip-hash", "--probe", "beacon"];
+    let refusal = rig.taut.refused(words);
+    assert!(refusal.contains("probes the paths of its uplinks"), "{refusal}");
+}
+
+#[test]
+fn frames_that_cross_the_edge_are_counted_as_they_are_on_the_wire() {
+    let mut rig = Rig::new();
+    let b = RawPort::attach(&rig.taut, "b", "lan", [2, 0, 0, 0, 0, 0xb]);
+    rig.sent(0);
+    let card = rig.cables[0].card.clone();
+    let counted = |rig: &Rig| {
+        let ports = rig.taut.json(["port", "list"]);
+        let of = |owner: String| {
+            let port = ports.as_array().unwrap().iter().find(|port| port["owner"] == *owner).unwrap();
+            ["wire_tx_bytes", "wire_rx_bytes"].map(|word| port["counters"][word].as_u64().unwrap())
+        };
+        [of("external/a".to_owned()), of(format!("uplink/{card}"))]
+    };
+    let before = counted(&rig);
+    for number in 0..10 {
+        rig.send(&frame(OUTSIDE, A, number));
+        rig.send(&frame(b.mac, A, number));
+    }
+    assert_eq!(rig.sent(0).numbers, (0..10).collect::<Vec<_>>());
+    for number in 0..5 {
+        rig.cables[0].send(&frame(A, OUTSIDE, number));
+    }
+    assert_eq!(rig.received().len(), 5);
+    eventually("all are counted", || {
+        let now = counted(&rig);
+        // 64 bytes, and 24 around them.
+        let expected = before.map(|[sent, received]| [sent + 10 * 88, received + 5 * 88]);
+        let rest = now[1][1] - before[1][1];
+        (now[0] == expected[0] && now[1][0] == expected[1][0] && rest >= 5 * 88).then_some(())
+    });
 }

@@ -2,6 +2,7 @@
 //! it twice changes nothing.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +10,7 @@ use crate::network::{MacLearning, Security};
 use crate::shaping::Shaping;
 use crate::teaming::TeamPolicy;
 use crate::vmci::Cid;
-use crate::{Bytes, Coalescing, MacAddr, Name, Vlan};
+use crate::{Bytes, Coalescing, MacAddr, Name, PathProbe, Vlan};
 
 /// Number of a port: stable for the life of its vNIC or attachment, and index of its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -63,6 +64,9 @@ pub struct TeamConfig {
     pub failback: bool,
     /// Physical switches are told where the ports are.
     pub notify_switches: bool,
+    /// Probes of uplinks whose links are up.
+    #[serde(default)]
+    pub probe: PathProbe,
 }
 
 /// A VM's VMCI device.
@@ -121,8 +125,12 @@ pub struct PortConfig {
     pub segment: SegmentId,
     /// VLANs of the port.
     pub vlan: Vlan,
-    /// Ethernet address that the switch knows for the port. Not used for [`PortKind::Uplink`].
+    /// Ethernet address that the switch knows for the port. Of an uplink, the address of its card,
+    /// from which probes are sent.
     pub mac: MacAddr,
+    /// IPv4 address from the port's document, announced by gratuitous ARP.
+    #[serde(default)]
+    pub ip: Option<Ipv4Addr>,
     /// Security policy of the port group.
     pub security: Security,
     /// Traffic shaping.
@@ -140,6 +148,32 @@ pub struct PortConfig {
     /// an uplink, and on a segment without one.
     #[serde(default)]
     pub team: Option<u16>,
+    /// Speed of the uplink's link in bit/s. `None` if it is unknown, and for other ports.
+    #[serde(default)]
+    pub speed: Option<u64>,
+}
+
+impl PortConfig {
+    /// Returns a port in no VLAN, with the defaults of a port group, and without team or speed.
+    pub fn new(id: PortId, owner: String, kind: PortKind, segment: SegmentId, mac: MacAddr) -> Self {
+        Self {
+            id,
+            owner,
+            kind,
+            segment,
+            vlan: Vlan::default(),
+            mac,
+            ip: None,
+            security: Security::default(),
+            shaping: Shaping::default(),
+            mac_learning: None,
+            coalescing: Coalescing::Disabled,
+            lro: false,
+            front_end: FrontEndRules::default(),
+            team: None,
+            speed: None,
+        }
+    }
 }
 
 /// Kind of the other end of a port.

@@ -108,6 +108,12 @@ block! {
         rx_merged_frames: RxMergedFrames = 8,
         /// TCP segments in merged frames.
         rx_merged_segments: RxMergedSegments = 9,
+        /// Bytes that the port has sent through uplinks, or that the uplink has sent, as they are
+        /// on the wire: with preambles, checksums and gaps.
+        wire_tx_bytes: WireTxBytes = 11,
+        /// Bytes that the port has received from uplinks, or that the uplink has received, as they
+        /// are on the wire. Group frames count at each port that they were for.
+        wire_rx_bytes: WireRxBytes = 12,
     }
     words {
         /// Bit set of the receive queues that run now.

@@ -130,6 +130,9 @@ pub enum FromFabric {
         /// The fabric knows [`super::config::PortKind::Uplink`] and [`Attachment::Packet`].
         #[serde(default)]
         has_uplinks: bool,
+        /// The fabric knows [`crate::teaming::TeamPolicy::Load`].
+        #[serde(default)]
+        balances_load: bool,
     },
     /// Answer to [`ToFabric::Ping`].
     Pong {

@@ -59,6 +59,7 @@ impl Control {
             revision: self.config.revision,
             answers_pings: true,
             has_uplinks: true,
+            balances_load: true,
         };
         self.tautd.welcome(&welcome, protocol == PROTOCOL);
         if protocol != PROTOCOL {

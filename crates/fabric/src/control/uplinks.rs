@@ -1,38 +1,66 @@
-//! Uplinks: looks at their links, and announces ports to physical switches.
+//! Uplinks: looks at their links and traffic, and sends the fabric's own frames.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Instant;
 
 use taut_api::Vlan;
 use taut_api::fabric::PortId;
-use taut_uplink::team::{Address, announcements_of};
+use taut_api::fabric::counters::PortWord;
+use taut_uplink::team::{Address, Proof, announcements_of};
 
 use super::Control;
 use super::entry::Entry;
-use super::teams::LOOK;
+use super::teams::{Bytes, LOOK, Own, Sight, first_vlans};
 use crate::net::queue::PairIdx;
 use crate::net::vlan::tagged;
 use crate::port::{Port, Put};
 
-/// Most VLANs of a trunk in which its port is announced, the first ones: one with all VLANs would
-/// flood the physical network.
-const MOST_VLANS: usize = 16;
+/// The entries as the teams see them.
+struct Entries<'c>(&'c BTreeMap<PortId, Entry>);
+
+impl Entries<'_> {
+    fn port(&self, id: PortId) -> Option<&Port> {
+        self.0.get(&id).and_then(Entry::port).map(|(_, port)| &**port)
+    }
+}
+
+impl Sight for Entries<'_> {
+    fn has_link(&self, uplink: PortId) -> Option<bool> {
+        self.0.get(&uplink).and_then(Entry::has_link)
+    }
+
+    fn receives(&self, port: PortId) -> bool {
+        self.port(port).is_some_and(|port| port.receiving() != 0)
+    }
+
+    fn proofs(&self, uplink: PortId) -> BTreeSet<Proof> {
+        self.port(uplink).map(|port| port.proofs.take()).unwrap_or_default()
+    }
+
+    fn used(&self, port: PortId) -> Bytes {
+        let word = |word| self.port(port).map_or(0, |port| port.counters.get(word));
+        Bytes { sent: word(PortWord::WireTxBytes), received: word(PortWord::WireRxBytes) }
+    }
+}
 
 impl Control {
-    /// Looks at the links of uplinks if it is time, and at what follows. Returns the time of the
-    /// next look; `None` without uplinks.
+    /// Looks at uplinks if it is time, and at what follows. Returns the time of the next look;
+    /// `None` without uplinks.
     pub(super) fn look_at_uplinks(&mut self, now: Instant) -> Option<Instant> {
         if self.standby || self.teams.is_empty() {
             return None;
         }
         if now >= self.next_look {
             self.next_look = now + LOOK;
-            let entries = &self.entries;
-            let has_link = |id| entries.get(&id).and_then(Entry::has_link);
-            let receives =
-                |id| entries.get(&id).and_then(Entry::port).is_some_and(|(_, port)| port.receiving() != 0);
-            if self.teams.look(has_link, receives, now) {
+            if self.teams.look(&Entries(&self.entries), now) {
                 let workers = self.config.workers.clone();
                 self.switch_over(&workers);
+            }
+            self.note_paths();
+            for Own { uplink, vlan, frame } in self.teams.probe(now) {
+                // One that is lost is like one that was not answered.
+                self.send_by(uplink, &tagged(&frame, vlan));
             }
         }
         for (port, uplink) in self.teams.announce(now) {
@@ -44,44 +72,37 @@ impl Control {
         Some(next.min(self.next_look))
     }
 
+    /// Notes uplinks that have lost their path, or have it again, and reports it.
+    fn note_paths(&mut self) {
+        let without_path = self.teams.without_path();
+        let mut changed = false;
+        for (id, entry) in &mut self.entries {
+            let is_lost = without_path.contains(id);
+            changed |= std::mem::replace(&mut entry.has_no_path, is_lost) != is_lost;
+        }
+        if changed {
+            self.report_changes();
+        }
+    }
+
     /// Tells physical switches that the address of a port is behind an uplink. Returns whether the
     /// card has taken all frames; the port's own frames tell the same later.
     fn announce(&self, port: PortId, uplink: PortId) -> bool {
-        let of = |id| self.entries.get(&id).and_then(Entry::port);
-        let (Some((config, _)), Some((_, uplink))) = (of(port), of(uplink)) else { return false };
-        let address = Address { mac: config.mac.0, ips: Vec::new(), is_router: None };
+        let Some((config, _)) = self.entries.get(&port).and_then(Entry::port) else { return false };
+        // On a trunk it is not known in which VLAN the guest uses its address.
+        let ip = config.ip.filter(|_| matches!(config.vlan, Vlan::Access(_)));
+        let ips = ip.into_iter().map(IpAddr::V4).collect();
+        let address = Address { mac: config.mac.0, ips, is_router: None };
         let frames = announcements_of(&address);
-        let mut all = frames.iter().flat_map(|frame| vlans(&config.vlan).map(|vlan| tagged(frame, vlan)));
-        all.all(|frame| send(uplink, &frame))
+        let mut all =
+            frames.iter().flat_map(|frame| first_vlans(&config.vlan).map(|vlan| tagged(frame, vlan)));
+        all.all(|frame| self.send_by(uplink, &frame))
     }
-}
 
-/// Returns the VLANs in which a port is announced; 0 stands for frames without a tag.
-fn vlans(vlan: &Vlan) -> impl Iterator<Item = u16> {
-    let ranges = match vlan {
-        Vlan::Access(vlan) => vec![(*vlan, *vlan)],
-        Vlan::Trunk(ranges) => ranges.iter().collect(),
-    };
-    ranges.into_iter().flat_map(|(first, last)| first..=last).take(MOST_VLANS)
-}
-
-/// Sends a frame. Returns whether the card has taken it.
-fn send(uplink: &Port, frame: &[u8]) -> bool {
-    let slot = &mut uplink.rx(PairIdx::FIRST);
-    slot.end.as_mut().is_some_and(|end| matches!(end.put_bytes(frame), Put::Done))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_port_is_announced_in_its_first_vlans() {
-        let announced = |vlan: &str| vlans(&vlan.parse().unwrap()).collect::<Vec<_>>();
-        assert_eq!(announced("0"), [0]);
-        assert_eq!(announced("10"), [10]);
-        assert_eq!(announced("10-12,20"), [10, 11, 12, 20]);
-        assert_eq!(announced("4095"), (0..16).collect::<Vec<_>>());
-        assert_eq!(announced("1-17"), (1..=16).collect::<Vec<_>>());
+    /// Sends a frame by an uplink. Returns whether the card has taken it.
+    fn send_by(&self, uplink: PortId, frame: &[u8]) -> bool {
+        let Some((_, uplink)) = self.entries.get(&uplink).and_then(Entry::port) else { return false };
+        let slot = &mut uplink.rx(PairIdx::FIRST);
+        slot.end.as_mut().is_some_and(|end| matches!(end.put_bytes(frame), Put::Done))
     }
 }

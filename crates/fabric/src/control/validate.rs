@@ -104,29 +104,22 @@ fn conflict(vlans: &[&Vlan], vlan: &Vlan) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use taut_api::MacAddr;
     use taut_api::fabric::config::{FrontEndRules, SegmentId};
-    use taut_api::network::Security;
-    use taut_api::shaping::Shaping;
     use taut_api::vmci::Cid;
-    use taut_api::{Coalescing, MacAddr};
 
     use super::*;
 
     fn port(id: u16, mac: u8, segment: u16) -> PortConfig {
         PortConfig {
-            id: PortId(id),
-            owner: format!("vm/{id}/nic0"),
-            kind: PortKind::VhostUser { offloads: true, queue_pairs: 1 },
-            segment: SegmentId(segment),
-            mac: MacAddr([2, 0, 0, 0, 0, mac]),
-            vlan: Vlan::default(),
-            security: Security::default(),
-            shaping: Shaping::default(),
-            mac_learning: None,
-            coalescing: Coalescing::Disabled,
             lro: true,
-            front_end: FrontEndRules::default(),
-            team: None,
+            ..PortConfig::new(
+                PortId(id),
+                format!("vm/{id}/nic0"),
+                PortKind::VhostUser { offloads: true, queue_pairs: 1 },
+                SegmentId(segment),
+                MacAddr([2, 0, 0, 0, 0, mac]),
+            )
         }
     }
 

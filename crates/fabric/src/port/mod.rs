@@ -22,6 +22,7 @@ mod frame;
 pub mod notifier;
 pub mod paced;
 pub mod packet;
+mod proofs;
 mod slot;
 pub mod stream;
 pub mod tap;
@@ -50,6 +51,7 @@ pub use address::Address;
 pub use end::{RxEnd, TxEnd};
 pub use frame::{Body, Failure, Frame, Fresh, Put};
 use paced::Paced;
+pub use proofs::Proofs;
 pub use slot::{RxSlot, TxSlot};
 
 /// A configured port.
@@ -61,6 +63,8 @@ pub struct Port {
     pub kind: PortKind,
     /// The address at which the port receives, if its guest may change it.
     pub address: Address,
+    /// Proofs of the uplink's path.
+    pub proofs: Proofs,
     /// The port's counters.
     pub counters: PortBlock,
     rx: Box<[Mutex<RxSlot>]>,
@@ -90,6 +94,7 @@ impl Port {
             id,
             kind,
             address: Address::default(),
+            proofs: Proofs::default(),
             counters: counters.for_pairs(pairs),
             rx: (0..pairs).map(|_| Mutex::new(RxSlot::one_of(pairs))).collect(),
             tx: (0..pairs).map(|_| Mutex::default()).collect(),

@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 
 use taut_api::fabric::PortId;
-use taut_uplink::team::{MOST_UPLINKS, Path, Policy, Team, Uplink, address_key, ip_key, mac_key};
+use taut_uplink::team::{
+    Expected, MOST_UPLINKS, Path, Policy, Proof, Team, Uplink, address_key, ip_key, mac_key,
+};
 
 use super::index::MemberIdx;
-use crate::net::ethernet::MacKey;
+use crate::net::ethernet::{Ethernet, MacKey, TAG};
 
 /// Uplinks of a segment, and what its ports use of them.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +22,8 @@ pub struct Outside {
     pub teams: Vec<Settled>,
     /// Way of each port to the outside.
     pub ways: BTreeMap<PortId, Way>,
+    /// Proofs of their paths that the uplinks wait for.
+    pub expected: Expected,
 }
 
 /// A team as it is settled.
@@ -46,6 +50,7 @@ pub(super) struct UplinkTable {
     /// Member of each uplink, by number.
     members: Vec<MemberIdx>,
     teams: Vec<Settled>,
+    expected: Expected,
 }
 
 impl UplinkTable {
@@ -58,13 +63,36 @@ impl UplinkTable {
         if outside.uplinks.is_empty() {
             members = Vec::new();
         }
-        Self { members, teams: outside.teams.clone() }
+        Self { members, teams: outside.teams.clone(), expected: outside.expected.clone() }
     }
 
     /// Returns whether the segment has an uplink.
     #[inline]
     pub(super) fn any(&self) -> bool {
         !self.members.is_empty()
+    }
+
+    /// Returns the uplinks.
+    pub(super) fn members(&self) -> impl Iterator<Item = MemberIdx> {
+        self.members.iter().copied().filter(|member| *member != MemberIdx::NONE)
+    }
+
+    /// Returns what a frame in a VLAN proves for an uplink whose card has the address `card`.
+    #[inline]
+    pub(super) fn proof(
+        &self,
+        uplink: Uplink,
+        card: MacKey,
+        vlan: u16,
+        frame: &Ethernet,
+        head: &[u8],
+    ) -> Option<Proof> {
+        let is_to_card = frame.dst == card;
+        if !self.expected.may_be_proof(frame.ether_type, is_to_card) {
+            return None;
+        }
+        let tag = if frame.tag.is_some() { TAG } else { 0 };
+        self.expected.proof(uplink, vlan, is_to_card, head, tag)
     }
 
     /// Returns the uplink for a frame that begins with `start`, from a port with this way; `None`

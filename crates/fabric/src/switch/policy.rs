@@ -4,11 +4,10 @@
 
 use std::time::Instant;
 
-use taut_api::fabric::DropReason;
-
 use super::index::MemberIdx;
 use super::segment::{Member, Segment};
 use crate::net::ethernet::{Ethernet, MacKey};
+use taut_api::fabric::DropReason;
 
 /// Receivers of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,8 +82,10 @@ fn check_source(
         return Err(DropReason::GroupSource);
     }
     if from.uplink.is_some() {
-        // A frame comes back if a switch outside floods it to where it came from.
-        return if segment.find(vlan, src, now).is_some() { Err(DropReason::OwnSource) } else { Ok(()) };
+        // A frame comes back if a switch outside floods it to where it came from. What the cards
+        // themselves have sent is for stations outside.
+        let is_own = segment.find(vlan, src, now).is_some() || segment.has_card(src);
+        return if is_own { Err(DropReason::OwnSource) } else { Ok(()) };
     }
     if from.learns() {
         segment.learn(from, vlan, src, now);

@@ -7,12 +7,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use taut_api::coalescing::Coalescing;
 use taut_api::fabric::PortId;
-use taut_api::fabric::config::{FrontEndRules, PortConfig, PortKind, SegmentId};
+use taut_api::fabric::config::{PortConfig, PortKind, SegmentId};
 use taut_api::fabric::counters::FILE_SIZE;
 use taut_api::network::{MacLearning, Security};
-use taut_api::shaping::Shaping;
 use taut_api::{MacAddr, Vlan};
 use taut_uplink::team::{Order, Path, Policy, Team, Uplink};
 use taut_virtq::counters::SharedWords;
@@ -30,19 +28,9 @@ fn mac(number: u16) -> MacAddr {
 
 fn port(id: u16, vlan: &str) -> PortConfig {
     PortConfig {
-        id: PortId(id),
-        owner: format!("vm/{id}/nic0"),
-        kind: PortKind::Stream,
-        segment: SegmentId(1),
         vlan: vlan.parse().unwrap(),
-        mac: mac(id),
-        security: Security::default(),
-        shaping: Shaping::default(),
-        mac_learning: None,
-        coalescing: Coalescing::Disabled,
         lro: true,
-        front_end: FrontEndRules::default(),
-        team: None,
+        ..PortConfig::new(PortId(id), format!("vm/{id}/nic0"), PortKind::Stream, SegmentId(1), mac(id))
     }
 }
 
@@ -74,7 +62,7 @@ fn outside(configs: &[PortConfig]) -> Outside {
         (config.id, Way { team: 0, path })
     };
     let ways = configs.iter().filter(|config| config.kind != PortKind::Uplink).map(way).collect();
-    Outside { uplinks, teams: vec![Settled { now: team, former: None }], ways }
+    Outside { uplinks, teams: vec![Settled { now: team, former: None }], ways, ..Outside::default() }
 }
 
 struct Rig {

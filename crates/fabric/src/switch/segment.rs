@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use taut_api::fabric::config::{PortConfig, PortKind, SegmentId};
 use taut_api::network::Security;
-use taut_uplink::team::Uplink;
+use taut_uplink::team::{Proof, Uplink};
 
 use super::index::MemberIdx;
 use super::learned::Learned;
 use super::mac_table::{Key, MacTable};
 use super::outside::{Outside, UplinkTable, Way};
 use super::vlan::PortVlan;
-use crate::net::ethernet::MacKey;
+use crate::net::ethernet::{Ethernet, MacKey};
 use crate::port::Port;
 
 /// A vSwitch. A frame leaves neither its segment nor its VLAN.
@@ -59,6 +59,8 @@ pub struct Member {
     /// Number of the uplink, if the port leads outside. Uplinks have all addresses that no other
     /// member has.
     pub uplink: Option<Uplink>,
+    /// Address of the uplink's card, which answers to probes are for.
+    pub card: MacKey,
     /// Way of the port to the outside.
     way: Option<Way>,
 }
@@ -77,6 +79,7 @@ impl Member {
             lro: config.lro,
             mac_learning: config.mac_learning.is_some(),
             uplink: outside.uplinks.get(&config.id).copied().filter(|_| is_uplink),
+            card: if is_uplink { config.mac.into() } else { NO_ADDRESS },
             way: outside.ways.get(&config.id).copied().filter(|_| !is_uplink),
         };
         if !member.may_change_address() {
@@ -169,6 +172,19 @@ impl Segment {
     #[inline]
     pub fn has_uplinks(&self) -> bool {
         self.uplink_table.any()
+    }
+
+    /// Returns whether an address is that of an uplink's card.
+    pub fn has_card(&self, mac: MacKey) -> bool {
+        self.uplink_table.members().any(|uplink| self.member(uplink).card == mac)
+    }
+
+    /// Returns what a frame that arrived at an uplink proves for the path of that uplink; `None`
+    /// for a frame that is not for the fabric itself. `head` is the beginning of the frame.
+    #[inline]
+    pub fn proof(&self, arrived: MemberIdx, frame: &Ethernet, head: &[u8]) -> Option<Proof> {
+        let Member { uplink, card, vlan, .. } = self.member(arrived);
+        self.uplink_table.proof((*uplink)?, *card, vlan.ingress(frame.tag).ok()?, frame, head)
     }
 
     /// Returns the uplink for a frame of a member that begins with `start`; `None` if no uplink of

@@ -54,6 +54,11 @@ impl PortBlock {
         if queue < room { PositionLog::new(&self.words, word) } else { None }
     }
 
+    /// Returns a word.
+    pub fn get(&self, word: PortWord) -> u64 {
+        self.words.words()[self.base + word as usize].load(Relaxed)
+    }
+
     /// Sets a word.
     pub fn set(&self, word: PortWord, value: u64) {
         self.words.words()[self.base + word as usize].store(value, Relaxed);

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use taut_api::MacAddr;
 use taut_api::fabric::config::{
     FrontEndRules, PortConfig, PortKind, SegmentId, SocketConfig, WorkerConfig, WorkerMode,
 };
@@ -23,10 +24,7 @@ use taut_api::fabric::counters::{
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FabricConfig, FromFabric, PROTOCOL, PortId, SessionRecord, ToFabric, channel, fd};
 use taut_api::link::Link;
-use taut_api::network::Security;
-use taut_api::shaping::Shaping;
 use taut_api::vmci::{self, Cid};
-use taut_api::{Coalescing, MacAddr, Vlan};
 use taut_virtq::counters::SharedWords;
 
 /// Longest wait, which only a failing test reaches.
@@ -399,19 +397,14 @@ fn spawn(listener: BorrowedFd<'_>, counters: BorrowedFd<'_>) -> Child {
 /// The configuration of a vNIC's port with the address [`mac`].
 pub(crate) fn vnic(id: u16, segment: u16) -> PortConfig {
     PortConfig {
-        id: PortId(id),
-        owner: format!("vm/guest{id}/nic0"),
-        kind: PortKind::VhostUser { offloads: true, queue_pairs: 1 },
-        segment: SegmentId(segment),
-        mac: mac(id),
-        vlan: Vlan::default(),
-        security: Security::default(),
-        shaping: Shaping::default(),
-        mac_learning: None,
-        coalescing: Coalescing::Disabled,
         lro: true,
-        front_end: FrontEndRules::default(),
-        team: None,
+        ..PortConfig::new(
+            PortId(id),
+            format!("vm/guest{id}/nic0"),
+            PortKind::VhostUser { offloads: true, queue_pairs: 1 },
+            SegmentId(segment),
+            mac(id),
+        )
     }
 }
 

@@ -34,7 +34,7 @@ pub use daemon::{Daemon, DaemonOptions};
 pub use dead::clear_away_the_dead;
 pub use file_system::FileSystem;
 pub use guests::{NEWEST, OLDEST};
-pub use twins::{Rewrite, Twin};
+pub use twins::{BRIDGE, Rewrite, Twin};
 pub use usage::Usage;
 pub use walls::Walls;
 pub use witness::{Round, Testimony, Witness};

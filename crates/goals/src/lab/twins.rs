@@ -35,7 +35,8 @@ pub enum Rewrite {
     LeaveOut,
 }
 
-const BRIDGE: &str = "taut-goal-br";
+/// Name of the Linux bridge of twins.
+pub const BRIDGE: &str = "taut-goal-br";
 
 impl Lab<'_> {
     /// Starts a VM's twin. `rewrite` decides about each word of its command line.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use taut_api::teaming::{TeamPolicy, Teaming};
 use taut_api::uplink::{InterfaceUse, MOST_UPLINKS, UplinkSpec};
-use taut_api::{ApiError, Name};
+use taut_api::{ApiError, Name, PathProbe};
 
 use super::documents::MAX_IFNAME;
 use super::refusal::{conflict, invalid};
@@ -77,7 +77,8 @@ pub fn admit_uplink_removal(desired: &Desired, name: &Name) -> Result<(), ApiErr
 /// Admits the teaming of `what` on a vSwitch.
 ///
 /// # Errors
-/// When it names an interface that is no uplink of the vSwitch, or one twice.
+/// When it names an interface that is no uplink of the vSwitch, or one twice; or its settings
+/// contradict each other.
 pub fn admit_teaming(
     desired: &Desired,
     what: &str,
@@ -96,6 +97,15 @@ pub fn admit_teaming(
                 "the teaming of {what} has uplinks in standby, but ip-hash uses all of them as one channel"
             ),
             "make them active, or choose another policy",
+        ));
+    }
+    if teaming.policy == TeamPolicy::IpHash && teaming.probe != PathProbe::Off {
+        return Err(invalid(
+            format!(
+                "the teaming of {what} probes the paths of its uplinks, but under ip-hash the physical switch \
+                 sends answers to any of them"
+            ),
+            "choose another policy, or do without: --probe off",
         ));
     }
     let exists = desired.vswitches.contains_key(vswitch);
@@ -256,6 +266,9 @@ mod tests {
         assert!(refusal(&teaming(&[], &["eth1"])).contains("has no active uplink"));
         let channel = Teaming { policy: TeamPolicy::IpHash, ..teaming(&["eth1"], &["eth2"]) };
         assert!(refusal(&channel).contains("as one channel"));
+        let probing =
+            Teaming { policy: TeamPolicy::IpHash, probe: PathProbe::Beacon, ..teaming(&["eth1"], &[]) };
+        assert!(refusal(&probing).contains("probes the paths"));
         let new =
             admit_teaming(&desired, "vSwitch `new`", &name("new"), &teaming(&["eth1"], &[])).unwrap_err();
         assert!(new.hint.starts_with("create it without them"), "{new}");

@@ -85,6 +85,12 @@ pub struct UplinkSeen {
     /// The interface has a carrier.
     #[serde(skip)]
     pub has_carrier: bool,
+    /// Speed of the interface's link in Mbit/s, if the interface states it.
+    #[serde(default)]
+    pub speed_mbit: Option<u64>,
+    /// This daemon has looked at it before, so a change of the carrier is news.
+    #[serde(skip)]
+    pub is_known: bool,
     /// Reason that the socket must be replaced.
     #[serde(skip)]
     pub lost: Option<String>,

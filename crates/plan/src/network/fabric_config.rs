@@ -1,5 +1,7 @@
 //! The fabric's whole wanted configuration: its ports, VMCI devices and threads.
 
+use std::net::Ipv4Addr;
+
 use taut_api::fabric::FabricConfig;
 use taut_api::fabric::config::{PortConfig, PortKind, SegmentId, SocketWorker, WorkerConfig, WorkerMode};
 use taut_api::vm::{NicModel, Power};
@@ -36,6 +38,7 @@ pub fn configure_fabric(
             segment: segment(desired, &owner, &group.vswitch)?,
             vlan: group.vlan.clone(),
             mac,
+            ip: ip(desired, &owner),
             security: group.security,
             shaping: choose_shaping(desired, &owner, portgroup).shaping(),
             mac_learning: group.mac_learning,
@@ -43,9 +46,10 @@ pub fn configure_fabric(
             lro: choose_lro(desired, &owner),
             front_end: limit_front_end(desired, observed, &owner),
             team: teams.of(portgroup).filter(|_| !is_taken_down(desired, &owner)),
+            speed: None,
         })
     });
-    let ports: Vec<_> = ports.chain(configure_uplinks(desired)).collect();
+    let ports: Vec<_> = ports.chain(configure_uplinks(desired, observed)).collect();
     let workers = desired.workers.count();
     let mode = |mode| sleep_mode(observed, placement, near, mode, workers);
     let near = near.map(|near| near.cpus.iter().copied().collect()).unwrap_or_default();
@@ -66,6 +70,16 @@ fn segment(desired: &Desired, owner: &Owner, vswitch: &Name) -> Option<SegmentId
     } else {
         desired.numbers.segment(vswitch)
     }
+}
+
+/// The IPv4 address that the document of a port's owner gives it.
+fn ip(desired: &Desired, owner: &Owner) -> Option<Ipv4Addr> {
+    let net = match owner {
+        Owner::Nic(name, index) => desired.vms.get(name)?.vm.nics.get(*index)?.ip,
+        Owner::Netns(name) => desired.netns.get(name)?.ip,
+        Owner::External(_) | Owner::Uplink(_) | Owner::Vmci(_) => None,
+    };
+    net.map(|net| net.addr())
 }
 
 /// The mode of one of `workers` threads. Where VMs own pCPUs, the fabric's threads have real-time

@@ -66,6 +66,7 @@ impl<'d> Teams<'d> {
             standby: of(&teaming.standby),
             failback: teaming.failback,
             notify_switches: teaming.notify_switches,
+            probe: teaming.probe,
         });
         Some(place)
     }

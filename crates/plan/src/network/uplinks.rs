@@ -1,32 +1,26 @@
 //! Ports of uplinks (VN-3): a vSwitch reaches outside through them.
 
-use taut_api::Coalescing;
-use taut_api::fabric::config::{FrontEndRules, PortConfig, PortKind};
-use taut_api::network::Security;
-use taut_api::shaping::Shaping;
+use taut_api::fabric::config::{PortConfig, PortKind};
 use taut_api::vlan::Vlan;
 
-use crate::facts::{Desired, Owner};
+use crate::facts::{Desired, Observed, Owner};
+
+/// Bit/s of 1 Mbit/s.
+const MBIT: u64 = 1_000_000;
 
 /// Configures the port of each uplink. It carries all VLANs, each with its tag; frames of port
 /// groups without a VLAN have none.
-pub fn configure_uplinks(desired: &Desired) -> impl Iterator<Item = PortConfig> {
+pub fn configure_uplinks(desired: &Desired, observed: &Observed) -> impl Iterator<Item = PortConfig> {
     desired.uplinks.iter().filter_map(|(name, uplink)| {
         let owner = Owner::Uplink(name.clone());
+        let (port, segment) = (desired.numbers.port(&owner)?, desired.numbers.segment(&uplink.vswitch)?);
+        let seen = observed.uplinks.get(name);
+        let mac = seen.and_then(|seen| seen.mac).unwrap_or_else(|| owner.derived_mac());
+        let speed = seen.and_then(|seen| seen.speed_mbit);
         Some(PortConfig {
-            id: desired.numbers.port(&owner)?,
-            owner: owner.to_string(),
-            kind: PortKind::Uplink,
-            segment: desired.numbers.segment(&uplink.vswitch)?,
             vlan: Vlan::all(),
-            mac: owner.derived_mac(),
-            security: Security::default(),
-            shaping: Shaping::default(),
-            mac_learning: None,
-            coalescing: Coalescing::Disabled,
-            lro: false,
-            front_end: FrontEndRules::default(),
-            team: None,
+            speed: speed.map(|speed| speed.saturating_mul(MBIT)),
+            ..PortConfig::new(port, owner.to_string(), PortKind::Uplink, segment, mac)
         })
     })
 }

@@ -3,15 +3,15 @@
 use std::str::FromStr;
 
 use clap::Args;
-use taut_api::Name;
 use taut_api::teaming::{TeamPolicy, Teaming};
 use taut_api::word::SwitchArg as _;
+use taut_api::{Name, PathProbe};
 
 /// Teaming options. Absent options keep their values; a switch without a value means on.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct TeamingArgs {
-    /// How a port chooses an uplink: port-id, source-mac, ip-hash, or explicit for the first one
-    /// that has a link
+    /// How a port chooses an uplink: port-id, source-mac, ip-hash, explicit for the first one that
+    /// has a link, or load for port-id until an uplink is busy
     #[arg(long, value_name = "POLICY")]
     team_policy: Option<TeamPolicy>,
     /// Uplinks that are used as long as they have a link, separated by commas; all for those that
@@ -25,16 +25,22 @@ pub(crate) struct TeamingArgs {
     /// fails
     #[arg(long, on_or_off())]
     failback: Option<bool>,
-    /// Tell physical switches where ports are, by RARP
+    /// Tell where ports are: physical switches by RARP, and hosts by gratuitous ARP for addresses
+    /// that a document names as `ip`
     #[arg(long, on_or_off())]
     notify_switches: Option<bool>,
+    /// Do not use an uplink whose link is up but leads nowhere: beacon if there are three uplinks
+    /// or more, or the IPv4 address of a gateway that each uplink asks, with its VLAN if it has
+    /// one: 10.0.0.1@20; off: links decide
+    #[arg(long, value_name = "beacon|GATEWAY|off")]
+    probe: Option<PathProbe>,
 }
 
 /// Teaming options of a port group.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct OwnTeamingArgs {
     /// Use the teaming of the vSwitch again
-    #[arg(long, conflicts_with_all = ["team_policy", "active", "standby", "failback", "notify_switches"])]
+    #[arg(long, conflicts_with_all = ["team_policy", "active", "standby", "failback", "notify_switches", "probe"])]
     inherit_teaming: bool,
     #[command(flatten)]
     teaming: TeamingArgs,
@@ -72,12 +78,13 @@ fn names(text: &str) -> Result<Vec<Name>, String> {
 impl TeamingArgs {
     /// Returns whether an option is given.
     fn is_given(&self) -> bool {
-        let Self { team_policy, active, standby, failback, notify_switches } = self;
+        let Self { team_policy, active, standby, failback, notify_switches, probe } = self;
         team_policy.is_some()
             || active.is_some()
             || standby.is_some()
             || failback.is_some()
             || notify_switches.is_some()
+            || probe.is_some()
     }
 
     /// Changes what is given.
@@ -99,6 +106,7 @@ impl TeamingArgs {
         }
         teaming.failback = self.failback.unwrap_or(teaming.failback);
         teaming.notify_switches = self.notify_switches.unwrap_or(teaming.notify_switches);
+        teaming.probe = self.probe.unwrap_or(teaming.probe);
     }
 }
 
@@ -132,6 +140,11 @@ pub(crate) fn line(teaming: &Teaming) -> String {
     if !teaming.notify_switches {
         parts.push("switches are not notified".to_owned());
     }
+    match teaming.probe {
+        PathProbe::Off => {}
+        PathProbe::Beacon => parts.push("probes by beacons".to_owned()),
+        gateway @ PathProbe::Gateway { .. } => parts.push(format!("probes the gateway {gateway}")),
+    }
     parts.join(", ")
 }
 
@@ -158,14 +171,16 @@ mod tests {
         change(&mut teaming, "");
         assert_eq!(teaming, None);
         change(&mut teaming, "--team-policy explicit --active eth1,eth2 --standby eth3");
-        change(&mut teaming, "--notify-switches off");
+        change(&mut teaming, "--notify-switches off --probe 10.0.0.1@20");
         assert_eq!(
             line(teaming.as_ref().unwrap()),
-            "explicit, active eth1,eth2, standby eth3, no failback, switches are not notified"
+            "explicit, active eth1,eth2, standby eth3, no failback, switches are not notified, probes the \
+             gateway 10.0.0.1@20"
         );
         change(
             &mut teaming,
-            "--active all --standby none --failback --notify-switches on --team-policy port-id",
+            "--active all --standby none --failback --notify-switches on --team-policy port-id \
+             --probe off",
         );
         assert_eq!(teaming, Some(Teaming::default()));
         assert_eq!(line(&Teaming::default()), "port-id");

@@ -1,6 +1,7 @@
 //! `taut uplink`.
 
 use clap::Subcommand;
+use taut_api::link::Link;
 use taut_api::route::{DaemonInfo, Uplink};
 use taut_api::uplink::UplinkSpec;
 use taut_api::{ApiError, Name, path};
@@ -87,9 +88,10 @@ fn attached(client: &Client, name: &Name) -> Result<Uplink, ApiError> {
 /// Renders the uplink in one line.
 fn in_force(uplink: &Uplink) -> String {
     let Uplink { name, spec, status, .. } = uplink;
-    let link = match &status.reason {
-        None => "link up".to_owned(),
-        Some(reason) => format!("link down: {reason}"),
+    let link = match (&status.reason, status.link) {
+        (None, _) => "link up".to_owned(),
+        (Some(reason), Link::Up) => format!("link up, but {reason}"),
+        (Some(reason), _) => format!("link down: {reason}"),
     };
     format!("uplink {name}: of vSwitch {}, {link}", spec.vswitch)
 }
@@ -103,12 +105,13 @@ fn table(uplinks: &[Uplink]) -> String {
             spec.vswitch.to_string(),
             attached.to_owned(),
             output::word(&status.link),
+            status.speed_mbit.map(|speed| format!("{speed} Mbit/s")).unwrap_or_default(),
             status.mac.map(|mac| mac.to_string()).unwrap_or_default(),
             status.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(),
         ]
     };
     let rows: Vec<_> = uplinks.iter().map(row).collect();
-    let mut text = output::table(["UPLINK", "VSWITCH", "ATTACHED", "LINK", "MAC", "MTU"], &rows);
+    let mut text = output::table(["UPLINK", "VSWITCH", "ATTACHED", "LINK", "SPEED", "MAC", "MTU"], &rows);
     for uplink in uplinks {
         if let Some(reason) = &uplink.status.reason {
             text += &format!("{}: {reason}\n", uplink.name);
@@ -126,6 +129,7 @@ fn show(uplink: &Uplink) -> String {
         ("link", output::word(&status.link)),
         ("reason", status.reason.clone().unwrap_or_default()),
         ("mac", status.mac.map(|mac| mac.to_string()).unwrap_or_default()),
+        ("speed", status.speed_mbit.map(|speed| format!("{speed} Mbit/s")).unwrap_or_default()),
         ("mtu", status.mtu.map(|mtu| mtu.to_string()).unwrap_or_default()),
         ("port", status.port.map(|port| port.to_string()).unwrap_or_default()),
         (
@@ -154,16 +158,21 @@ mod tests {
     #[test]
     fn an_uplink_is_shown_with_what_keeps_it_from_working() {
         let up = uplink(&serde_json::json!({
-            "port": 3, "attached": true, "link": "up", "mac": "02:00:00:00:00:09", "mtu": 1500, "lost": 2,
+            "port": 3, "attached": true, "link": "up", "speed_mbit": 10000, "mac": "02:00:00:00:00:09", "mtu": 1500, "lost": 2,
             "missing": ["segmentation of UDP"]
         }));
         assert_eq!(in_force(&up), "uplink eth1: of vSwitch prod, link up");
+        let lost = uplink(&serde_json::json!({
+            "port": 3, "attached": true, "link": "up", "reason": "nothing is heard"
+        }));
+        assert_eq!(in_force(&lost), "uplink eth1: of vSwitch prod, link up, but nothing is heard");
         insta::assert_snapshot!(show(&up), @r"
         uplink        eth1
         vswitch       prod
         attached      yes
         link          up
         mac           02:00:00:00:00:09
+        speed         10000 Mbit/s
         mtu           1500
         port          3
         lost          2 frames that the kernel dropped: the ring was full, or their form is not supported
@@ -174,8 +183,8 @@ mod tests {
             "port": 3, "attached": false, "link": "down", "reason": "its interface is gone"
         }));
         insta::assert_snapshot!(table(&[up, down]), @r"
-        UPLINK  VSWITCH  ATTACHED  LINK  MAC                 MTU
-        eth1    prod     yes       up    02:00:00:00:00:09  1500
+        UPLINK  VSWITCH  ATTACHED  LINK  SPEED         MAC                 MTU
+        eth1    prod     yes       up    10000 Mbit/s  02:00:00:00:00:09  1500
         eth1    prod     no        down
         eth1: its interface is gone
         ");

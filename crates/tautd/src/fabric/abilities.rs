@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use taut_api::fabric::config::{PortConfig, PortKind};
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FabricConfig, PortId, ToFabric};
+use taut_api::teaming::TeamPolicy;
 
 /// Reason that a fabric without uplinks does not serve a port.
 const NO_UPLINKS: &str = "the running fabric is of an earlier version without uplinks; hint: to replace it while \
@@ -20,6 +21,8 @@ pub(super) struct Abilities {
     pub(super) answers_pings: bool,
     /// True if the fabric serves uplinks.
     pub(super) has_uplinks: bool,
+    /// True if the fabric moves ports away from busy uplinks.
+    pub(super) balances_load: bool,
 }
 
 impl Abilities {
@@ -27,11 +30,17 @@ impl Abilities {
     /// cannot serve.
     pub(super) fn fit(self, message: &ToFabric) -> Option<Cow<'_, ToFabric>> {
         match message {
-            _ if self.has_uplinks => Some(Cow::Borrowed(message)),
-            ToFabric::Attach { via: Attachment::Packet(_), .. } => None,
+            _ if self.has_uplinks && self.balances_load => Some(Cow::Borrowed(message)),
+            ToFabric::Attach { via: Attachment::Packet(_), .. } if !self.has_uplinks => None,
             ToFabric::Configure(config) if config.ports.iter().any(is_uplink) => {
                 let mut fitting = config.clone();
-                fitting.ports.retain(|port| !is_uplink(port));
+                if !self.has_uplinks {
+                    fitting.ports.retain(|port| !is_uplink(port));
+                }
+                for team in fitting.teams.iter_mut().filter(|team| team.policy == TeamPolicy::Load) {
+                    // Such a team begins as one by port.
+                    team.policy = TeamPolicy::PortId;
+                }
                 Some(Cow::Owned(ToFabric::Configure(fitting)))
             }
             _ => Some(Cow::Borrowed(message)),
@@ -51,31 +60,14 @@ fn is_uplink(port: &PortConfig) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use taut_api::fabric::config::{FrontEndRules, SegmentId};
+    use taut_api::fabric::config::{SegmentId, TeamConfig};
     use taut_api::fabric::message::{PacketRing, PacketSocket};
-    use taut_api::network::Security;
-    use taut_api::shaping::Shaping;
-    use taut_api::vlan::Vlan;
-    use taut_api::{Coalescing, MacAddr};
+    use taut_api::{MacAddr, PathProbe};
 
     use super::*;
 
     fn port(id: u16, kind: PortKind) -> PortConfig {
-        PortConfig {
-            id: PortId(id),
-            owner: String::new(),
-            kind,
-            segment: SegmentId(1),
-            mac: MacAddr([2, 0, 0, 0, 0, 1]),
-            vlan: Vlan::default(),
-            security: Security::default(),
-            shaping: Shaping::default(),
-            mac_learning: None,
-            coalescing: Coalescing::Disabled,
-            lro: false,
-            front_end: FrontEndRules::default(),
-            team: None,
-        }
+        PortConfig::new(PortId(id), String::new(), kind, SegmentId(1), MacAddr([2, 0, 0, 0, 0, 1]))
     }
 
     #[test]
@@ -87,16 +79,36 @@ mod tests {
         let attach = ToFabric::Attach { port: PortId(2), via };
         let configure = ToFabric::Configure(config.clone());
 
-        let now = Abilities { answers_pings: true, has_uplinks: true };
+        let now = Abilities { answers_pings: true, has_uplinks: true, balances_load: true };
         assert_eq!(now.fit(&configure).as_deref(), Some(&configure));
         assert_eq!(now.fit(&attach).as_deref(), Some(&attach));
         assert_eq!(now.unfit(&config).count(), 0);
 
-        let earlier = Abilities { answers_pings: true, has_uplinks: false };
+        let earlier = Abilities { answers_pings: true, ..Abilities::default() };
         let fitting = FabricConfig { ports: ports[..1].to_vec(), ..config.clone() };
         assert_eq!(earlier.fit(&configure).as_deref(), Some(&ToFabric::Configure(fitting)));
         assert_eq!(earlier.fit(&attach), None);
         assert_eq!(earlier.fit(&ToFabric::Ping).as_deref(), Some(&ToFabric::Ping));
         assert_eq!(earlier.unfit(&config).map(|(port, _)| port).collect::<Vec<_>>(), [PortId(2)]);
+    }
+
+    #[test]
+    fn a_fabric_that_does_not_balance_loads_chooses_uplinks_by_port() {
+        let team = TeamConfig {
+            segment: SegmentId(1),
+            policy: TeamPolicy::Load,
+            active: vec![PortId(2)],
+            standby: Vec::new(),
+            failback: true,
+            notify_switches: true,
+            probe: PathProbe::Off,
+        };
+        let ports = vec![port(1, PortKind::Stream), port(2, PortKind::Uplink)];
+        let config = FabricConfig { ports, teams: vec![team.clone()], ..FabricConfig::default() };
+        let earlier = Abilities { has_uplinks: true, ..Abilities::default() };
+        let teams = vec![TeamConfig { policy: TeamPolicy::PortId, ..team }];
+        let fitting = ToFabric::Configure(FabricConfig { teams, ..config.clone() });
+        assert_eq!(earlier.fit(&ToFabric::Configure(config.clone())).as_deref(), Some(&fitting));
+        assert_eq!(earlier.unfit(&config).count(), 0);
     }
 }

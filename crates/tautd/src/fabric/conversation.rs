@@ -102,7 +102,7 @@ impl Shared {
             }
             FromFabric::PortState { port, link, reason, attached } => {
                 conversation.told.insert(port);
-                self.port_state(conversation, port, link, reason, attached);
+                self.port_state(conversation, port, link, reason.as_deref(), attached);
             }
         }
         self.look_whether_ready(conversation);
@@ -246,7 +246,7 @@ impl Shared {
         conversation: &Conversation,
         port: PortId,
         link: Link,
-        reason: Option<String>,
+        reason: Option<&str>,
         attached: bool,
     ) {
         let mut wanted = self.wanted();
@@ -264,8 +264,9 @@ impl Shared {
         let mut seen = self.board.lock();
         let state = seen.observed.fabric.ports.entry(port).or_default();
         let changed = state.link != link;
+        let path_changed = !changed && link == Link::Up && state.reason.as_deref() != reason;
         state.link = link;
-        state.reason.clone_from(&reason);
+        state.reason = reason.map(str::to_owned);
         state.attached = attached;
         state.session = session;
         drop(seen);
@@ -277,6 +278,16 @@ impl Shared {
             };
             let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
             self.store.event(level, &owner, &format!("{noun}.{what}"), &format!("the link is {what}{why}"));
+        } else if path_changed {
+            match reason {
+                Some(why) => self.store.event(Level::Warning, &owner, "uplink.no-path", why),
+                None => self.store.event(
+                    Level::Info,
+                    &owner,
+                    "uplink.path",
+                    "its path is not missed any more: it was heard again, or nothing is probed",
+                ),
+            }
         }
         self.inbox.send(Message::Wake);
     }

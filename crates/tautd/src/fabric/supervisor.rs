@@ -272,10 +272,19 @@ impl Shared {
         match answer? {
             Some((
                 FromFabric::Welcome {
-                    protocol: PROTOCOL, version, revision, answers_pings, has_uplinks, ..
+                    protocol: PROTOCOL,
+                    version,
+                    revision,
+                    answers_pings,
+                    has_uplinks,
+                    balances_load,
+                    ..
                 },
                 _,
-            )) => Ok(Greeting { version, revision, abilities: Abilities { answers_pings, has_uplinks } }),
+            )) => {
+                let abilities = Abilities { answers_pings, has_uplinks, balances_load };
+                Ok(Greeting { version, revision, abilities })
+            }
             Some((FromFabric::Welcome { protocol, .. }, _)) => Err(io::Error::other(format!(
                 "the fabric's protocol version is {protocol}, the daemon's {PROTOCOL}"
             ))),

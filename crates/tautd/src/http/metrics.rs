@@ -37,6 +37,12 @@ const PORT: &[Column<PortCounters>] = &[
         counters.rx_merged_frames
     }),
     ("taut_port_rx_merged_segments", "TCP segments in merged frames", |counters| counters.rx_merged_segments),
+    ("taut_port_wire_tx_bytes", "Bytes sent by uplinks, as they are on the wire", |counters| {
+        counters.wire_tx_bytes
+    }),
+    ("taut_port_wire_rx_bytes", "Bytes received by uplinks, as they are on the wire", |counters| {
+        counters.wire_rx_bytes
+    }),
 ];
 
 const VMCI: &[Column<VmciCounters>] = &[
@@ -370,7 +376,8 @@ mod tests {
         expect(
             "port_",
             "rx_frames_total rx_bytes_total tx_frames_total tx_bytes_total interrupts_total kicks_total
-             rx_multicast_total rx_waits_total rx_merged_frames_total rx_merged_segments_total up",
+             rx_multicast_total rx_waits_total rx_merged_frames_total rx_merged_segments_total
+             wire_tx_bytes_total wire_rx_bytes_total up",
             " port,owner,portgroup",
         );
         expect("port_", "drops_total", " port,owner,portgroup,direction,reason");

@@ -73,6 +73,7 @@ impl Reconciler {
             let owner = Owner::Uplink(name.clone());
             // An error is no evidence.
             let Ok(found) = uplink::interface(&name) else { continue };
+            let speed = uplink::speed(&name);
             let port = self.store.state().desired.numbers.port(&owner);
             let socket = port.and_then(|port| self.fabric.device(port));
             let Received { all, lost: lost_frames, more } =
@@ -91,7 +92,13 @@ impl Reconciler {
                 None => Some("its interface is gone"),
             };
             seen.is_up = found.as_ref().is_some_and(|found| found.is_up);
+            let had_carrier = seen.has_carrier;
             seen.has_carrier = found.as_ref().is_some_and(|found| found.has_carrier);
+            let carrier = (seen.is_known && had_carrier != seen.has_carrier).then_some(seen.has_carrier);
+            seen.is_known = true;
+            if found.as_ref().is_some_and(|found| found.index == seen.index) {
+                seen.speed_mbit = speed.filter(|_| seen.has_carrier);
+            }
             if let Some(found) = found {
                 (seen.mtu, seen.mac) = (found.mtu, found.mac.map(MacAddr));
             }
@@ -100,6 +107,13 @@ impl Reconciler {
             let is_new = lost.is_some() && seen.lost != lost;
             seen.lost.clone_from(&lost);
             drop(board);
+            match carrier {
+                Some(true) => self.store.event(Level::Info, &owner.document(), "uplink.up", "the link is up"),
+                Some(false) => {
+                    self.store.event(Level::Warning, &owner.document(), "uplink.down", "the link is down");
+                }
+                None => {}
+            }
             if let Some(lost) = lost.filter(|_| is_new) {
                 self.store.event(Level::Warning, &owner.document(), "uplink.lost", &lost);
             }

@@ -23,6 +23,14 @@ pub(crate) fn interface(name: &Name) -> io::Result<Option<Interface>> {
     Links::open()?.interface(name.as_str())
 }
 
+/// Returns the speed of an interface's link in Mbit/s; `None` if the interface states none, as one
+/// without a carrier does.
+pub(crate) fn speed(name: &Name) -> Option<u64> {
+    // The kernel has -1 for an unknown speed.
+    let text = std::fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok()?;
+    text.trim().parse().ok().filter(|speed| *speed > 0)
+}
+
 fn look(name: &Name) -> Result<Option<(Interface, Candidate)>, ApiError> {
     let found = Links::open().and_then(|mut links| {
         let Some(found) = links.interface(name.as_str())? else { return Ok(None) };
@@ -62,6 +70,7 @@ pub(crate) fn prepare(name: &Name, before: Option<&UplinkSeen>) -> Result<Uplink
         made_filters: same.map_or(!has_clsact, |before| before.made_filters),
         mac: found.mac.map(MacAddr),
         mtu: found.mtu,
+        speed_mbit: same.and_then(|before| before.speed_mbit),
         lost: before.and_then(|before| before.lost.clone()),
         lost_frames: before.map_or(0, |before| before.lost_frames),
         ..UplinkSeen::default()
@@ -83,6 +92,7 @@ pub(crate) fn attach(name: &Name, seen: &mut UplinkSeen) -> Result<Socket, ApiEr
     let now = interface(name).ok().flatten();
     seen.is_up = now.as_ref().is_some_and(|found| found.is_up);
     seen.has_carrier = now.is_some_and(|found| found.has_carrier);
+    seen.speed_mbit = speed(name).filter(|_| seen.has_carrier);
     Ok(socket)
 }
 

@@ -4,13 +4,13 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::frame::{ARP, RARP, arp, header};
+
 /// Ports announced in one burst (ESX: `Net.NetMaxRarpsPerInterval`). More at once would be lost
 /// in the queue of a card.
 pub const BURST: usize = 128;
 /// Time between two bursts in ns: a thousand addresses are announced within 100 ms.
 const PAUSE_NS: u64 = 10_000_000;
-/// Shortest frame without its checksum.
-const SHORTEST: usize = 60;
 
 /// Addresses of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,26 +79,12 @@ impl<P: Ord + Copy> Announcements<P> {
 /// neighbour advertisement (RFC 4861), which tell hosts.
 pub fn announcements_of(address: &Address) -> Vec<Vec<u8>> {
     let Address { mac, ips, is_router } = address;
-    let reverse = arp(0x8035, 3, (*mac, Ipv4Addr::UNSPECIFIED), (*mac, Ipv4Addr::UNSPECIFIED));
+    let reverse = arp(RARP, 3, (*mac, Ipv4Addr::UNSPECIFIED), (*mac, Ipv4Addr::UNSPECIFIED));
     let of_ips = ips.iter().filter_map(|ip| match ip {
-        IpAddr::V4(ip) => Some(arp(0x0806, 1, (*mac, *ip), ([0; 6], *ip))),
+        IpAddr::V4(ip) => Some(arp(ARP, 1, (*mac, *ip), ([0; 6], *ip))),
         IpAddr::V6(ip) => is_router.map(|is_router| advertisement(*mac, *ip, is_router)),
     });
     [reverse].into_iter().chain(of_ips).collect()
-}
-
-/// Returns an ARP or RARP packet to all stations (RFC 826, RFC 903).
-fn arp(ethertype: u16, operation: u16, sender: ([u8; 6], Ipv4Addr), target: ([u8; 6], Ipv4Addr)) -> Vec<u8> {
-    let mut frame = header([0xff; 6], sender.0, ethertype);
-    // Ethernet and IPv4, with their lengths of addresses.
-    frame.extend([0, 1, 8, 0, 6, 4]);
-    frame.extend(operation.to_be_bytes());
-    for (mac, ip) in [sender, target] {
-        frame.extend(mac);
-        frame.extend(ip.octets());
-    }
-    frame.resize(SHORTEST, 0);
-    frame
 }
 
 /// Returns an unsolicited neighbour advertisement to all nodes that replaces what they know.
@@ -122,14 +108,6 @@ fn advertisement(mac: [u8; 6], ip: Ipv6Addr, is_router: bool) -> Vec<u8> {
     frame.extend(ip.octets());
     frame.extend(all.octets());
     frame.extend(message);
-    frame
-}
-
-fn header(destination: [u8; 6], source: [u8; 6], ethertype: u16) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(SHORTEST + 32);
-    frame.extend(destination);
-    frame.extend(source);
-    frame.extend(ethertype.to_be_bytes());
     frame
 }
 

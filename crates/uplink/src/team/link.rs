@@ -78,6 +78,11 @@ impl Links {
         }
     }
 
+    /// Returns whether an uplink has a link, used or not.
+    pub fn is_up(&self, uplink: Uplink) -> bool {
+        self.links.get(&uplink).is_some_and(|link| link.is_up)
+    }
+
     /// Forgets an uplink.
     pub fn remove(&mut self, uplink: Uplink) {
         self.links.remove(&uplink);

@@ -6,25 +6,30 @@
 //! * `key`: numbers by which a frame chooses an uplink;
 //! * `link`: usable uplinks, by what is seen of their links;
 //! * `probe`: uplinks with a path beyond their links, by beacons or a gateway;
+//! * `probe_frame`: the frames for that;
 //! * `order`: uplinks that a team uses of these (active, standby, failback), and the one for a key;
 //! * `load`: ports that leave a busy uplink;
 //! * `path`: uplinks at which a port receives, so that a switch that floods causes no duplicates;
-//! * `announce`: frames that tell physical switches where an address is now, and their pace.
+//! * `announce`: frames that tell physical switches where an address is now, and their pace;
+//! * `frame`: parts of all these frames.
 
 mod announce;
+mod frame;
 mod key;
 mod link;
 mod load;
 mod order;
 mod path;
 mod probe;
+mod probe_frame;
 mod set;
 
 pub use announce::{Address, Announcements, BURST, announcements_of};
 pub use key::{address_key, ip_key, mac_key};
 pub use link::{LinkRules, Links};
-pub use load::{LoadRules, Loads, Move, Usage};
+pub use load::{LoadRules, Loads, Move, PortSecond, UplinkSecond, Usage};
 pub use order::{Order, Policy, Team};
 pub use path::{FORMER_NS, Path};
 pub use probe::{BACK_NS, INTERVAL_NS, LOST_NS, Probes};
+pub use probe_frame::{Expected, Proof, Sender, beacon, question};
 pub use set::{MOST_UPLINKS, Set, Uplink};

@@ -19,60 +19,96 @@ pub const LOST_NS: u64 = 2_500_000_000;
 pub const BACK_NS: u64 = 10_000_000_000;
 
 /// Paths of uplinks, by what was heard on them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Probes {
-    uplinks: BTreeMap<Uplink, Heard>,
+    uplinks: BTreeMap<Uplink, Listened>,
+    /// Since when at least one uplink with a link is heard.
+    any_since: Option<u64>,
 }
 
+/// An uplink, and what was heard on it.
 #[derive(Debug, Clone, Copy)]
-struct Heard {
+struct Listened {
+    /// Time at which it was heard last.
     last: u64,
     /// Since when it is heard without a pause.
     since: u64,
+    /// It was not heard for too long.
     is_lost: bool,
+    /// Its link was down, and nothing was heard since.
+    is_unproven: bool,
+    /// Time at which its link came up; 0 for the link that it had in the beginning.
+    up_since: u64,
+}
+
+impl Listened {
+    fn is_heard(&self, now: u64) -> bool {
+        !self.is_unproven && now.saturating_sub(self.last) <= LOST_NS
+    }
 }
 
 impl Probes {
     /// Begins to listen on an uplink. It has a path until it is not heard.
     pub fn add(&mut self, uplink: Uplink, now: u64) {
-        self.uplinks.entry(uplink).or_insert(Heard { last: now, since: now, is_lost: false });
+        let new = Listened { last: now, since: now, is_lost: false, is_unproven: false, up_since: 0 };
+        self.uplinks.entry(uplink).or_insert(new);
     }
 
-    /// Stops to listen on an uplink.
-    pub fn remove(&mut self, uplink: Uplink) {
-        self.uplinks.remove(&uplink);
+    /// Takes over what another team has heard that probes the same.
+    pub fn add_as_in(&mut self, other: &Self, uplink: Uplink) {
+        self.uplinks.extend(other.uplinks.get(&uplink).map(|listened| (uplink, *listened)));
+        self.any_since = self.any_since.max(other.any_since);
     }
 
-    /// Notes a beacon of another uplink of the same team, or the gateway's answer.
+    /// Notes a beacon of another uplink of the vSwitch, or the gateway's answer.
     pub fn heard(&mut self, uplink: Uplink, now: u64) {
-        if let Some(heard) = self.uplinks.get_mut(&uplink) {
-            if now.saturating_sub(heard.last) > LOST_NS {
-                heard.since = now;
+        if let Some(listened) = self.uplinks.get_mut(&uplink) {
+            if !listened.is_heard(now) {
+                listened.since = now;
             }
-            heard.last = now;
+            listened.last = now;
+            if std::mem::take(&mut listened.is_unproven) {
+                listened.is_lost = false;
+            }
         }
     }
 
     /// Returns those of the uplinks `up` that have a path: uplinks of a team whose links are up.
     ///
-    /// If nothing is heard on any of them, none is lost: then the gateway or the other uplinks are
-    /// to blame, and to leave one uplink for another would not help.
+    /// While nothing is heard on any of them, none is lost: then the gateway or the other uplinks
+    /// are to blame, and to leave one uplink for another would not help. An uplink whose link came
+    /// up has a path as soon as it is heard: its switch may not forward yet.
     pub fn with_path(&mut self, up: Set, now: u64) -> Set {
-        let is_heard = |heard: &Heard| now.saturating_sub(heard.last) <= LOST_NS;
-        let own = |uplink: Uplink| up.contains(uplink);
-        let known = self.uplinks.iter().filter(|(uplink, heard)| own(**uplink) && is_heard(heard));
-        let heard: Set = known.map(|(uplink, _)| *uplink).collect();
-        for (uplink, state) in self.uplinks.iter_mut().filter(|(uplink, _)| own(**uplink)) {
-            if !heard.contains(*uplink) {
-                state.is_lost |= !heard.is_empty();
-            } else if now.saturating_sub(state.since) >= BACK_NS {
-                state.is_lost = false;
+        for (uplink, state) in &mut self.uplinks {
+            if !up.contains(*uplink) {
+                state.is_unproven = true;
+                state.up_since = now;
             }
         }
-        let lost = |uplink: Uplink| self.uplinks.get(&uplink).is_some_and(|state| state.is_lost);
-        let left: Set = up.iter().filter(|uplink| !lost(*uplink)).collect();
+        let own = |uplink: &Uplink| up.contains(*uplink);
+        let known = self.uplinks.iter().filter(|(uplink, state)| own(uplink) && state.is_heard(now));
+        let heard: Set = known.map(|(uplink, _)| *uplink).collect();
+        self.any_since = if heard.is_empty() { None } else { self.any_since.or(Some(now)) };
+        for (uplink, state) in self.uplinks.iter_mut().filter(|(uplink, _)| own(uplink)) {
+            if heard.contains(*uplink) {
+                state.is_lost &= now.saturating_sub(state.since) < BACK_NS;
+            } else if let Some(any_since) = self.any_since {
+                let silent_since = state.last.max(any_since).max(state.up_since);
+                state.is_lost |= now.saturating_sub(silent_since) > LOST_NS;
+            }
+        }
+        let has_path = |uplink: Uplink| {
+            let state = self.uplinks.get(&uplink);
+            state.is_none_or(|state| !state.is_lost && (!state.is_unproven || heard.is_empty()))
+        };
+        let left: Set = up.iter().filter(|uplink| has_path(*uplink)).collect();
         // An uplink that is heard again too early is better than one that is not heard.
         [left, heard, up].into_iter().find(|set| !set.is_empty()).unwrap_or_default()
+    }
+
+    /// Returns uplinks that have lost their path.
+    pub fn lost(&self) -> Set {
+        self.uplinks.iter().filter(|(_, state)| state.is_lost).map(|(uplink, _)| *uplink).collect()
     }
 }
 
@@ -152,6 +188,43 @@ mod tests {
     }
 
     #[test]
+    fn a_link_that_came_up_waits_until_it_is_heard() {
+        let mut probes = probes(2);
+        pass(&mut probes, set(&[1]), &[1], 0..10);
+        let with = pass(&mut probes, set(&[0, 1]), &[1], 10..20);
+        assert!(with.iter().all(|with| *with == set(&[1])), "{with:?}");
+        assert_eq!(probes.lost(), set(&[0]));
+        let with = pass(&mut probes, set(&[0, 1]), &[0, 1], 20..21);
+        assert_eq!((with, probes.lost()), (vec![set(&[0, 1])], Set::default()));
+        // Without any other uplink that is heard, it does not wait.
+        pass(&mut probes, set(&[1]), &[], 21..30);
+        assert_eq!(pass(&mut probes, set(&[0, 1]), &[], 30..31), [set(&[0, 1])]);
+    }
+
+    #[test]
+    fn the_first_one_that_is_heard_after_a_silence_does_not_condemn_the_others() {
+        let mut probes = probes(2);
+        let up = set(&[0, 1]);
+        pass(&mut probes, up, &[], 0..60);
+        probes.heard(Uplink::new(0).unwrap(), 60 * SECOND);
+        assert_eq!(probes.with_path(up, 60 * SECOND + 1), up);
+        probes.heard(Uplink::new(1).unwrap(), 60 * SECOND + 30_000_000);
+        assert!(pass(&mut probes, up, &[0, 1], 61..70).iter().all(|with| *with == up));
+        // One that is never heard is lost after a while.
+        pass(&mut probes, up, &[], 70..130);
+        assert_eq!(pass(&mut probes, up, &[0], 130..134), [up, up, set(&[0]), set(&[0])]);
+    }
+
+    #[test]
+    fn a_link_that_flaps_waits_until_it_is_heard_again() {
+        let mut probes = probes(2);
+        pass(&mut probes, set(&[0, 1]), &[0, 1], 0..10);
+        assert_eq!(probes.with_path(set(&[1]), 9 * SECOND + 600_000_000), set(&[1]));
+        assert_eq!(probes.with_path(set(&[0, 1]), 9 * SECOND + 700_000_000), set(&[1]));
+        assert_eq!(pass(&mut probes, set(&[0, 1]), &[0, 1], 10..11), [set(&[0, 1])]);
+    }
+
+    #[test]
     fn nothing_is_left_while_nobody_is_heard() {
         let mut probes = probes(2);
         let up = set(&[0, 1]);
@@ -163,7 +236,6 @@ mod tests {
         let mut probes = probes(2);
         pass(&mut probes, set(&[0, 1]), &[0], 0..10);
         assert_eq!(probes.with_path(set(&[1]), 10 * SECOND), set(&[1]));
-        probes.remove(Uplink::new(1).unwrap());
-        assert_eq!(probes.with_path(set(&[0, 1]), 10 * SECOND), set(&[0, 1]));
+        assert_eq!(probes.lost(), set(&[1]));
     }
 }

@@ -59,6 +59,8 @@ pub(super) struct Entry {
     pub(super) prepared: Vec<Prepared>,
     /// The reason why the last attachment ended.
     lost: Option<String>,
+    /// The uplink has a link, but leads nowhere.
+    pub(super) has_no_path: bool,
     /// The status that was reported last.
     reported: Option<Status>,
     log: LogLimit,
@@ -87,6 +89,7 @@ impl Entry {
             plugged: None,
             prepared: Vec::new(),
             lost: None,
+            has_no_path: false,
             reported: None,
             log: LogLimit::default(),
         }

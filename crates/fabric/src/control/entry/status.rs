@@ -7,11 +7,16 @@ use super::Entry;
 /// Advice for a guest with a broken ring. A driver that starts again sets up new rings.
 const RESET: &str = "load the card's driver in the guest again, or restart the VM";
 
+/// Reason that an uplink with a link is not used.
+const NO_PATH: &str = "not used: its cable leads nowhere, by the probes of its team (no beacon of another uplink, or \
+                       no answer of the gateway, for 2.5 s and until 10 s after the next one); hint: look at the \
+                       switch at its other end";
+
 /// The state of a port that `tautd` is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::control) struct Status {
     pub(in crate::control) link: Link,
-    /// The reason why the link is not up.
+    /// The reason why the link is not up, or leads nowhere.
     pub(in crate::control) reason: Option<String>,
     /// Something is attached, or a front end can connect.
     pub(in crate::control) attached: bool,
@@ -38,7 +43,7 @@ impl Entry {
         let fault = self.session.as_ref().and_then(|session| session.fault());
         let (link, reason) = match fault {
             Some(fault) => (Link::Broken, Some(format!("{fault}; hint: {RESET}"))),
-            None if self.device.is_up() => (Link::Up, None),
+            None if self.device.is_up() => (Link::Up, self.has_no_path.then(|| NO_PATH.to_owned())),
             None => (Link::Down, Some(self.why_down())),
         };
         Status { link, reason, attached }

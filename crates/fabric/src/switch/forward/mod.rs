@@ -10,6 +10,8 @@
 //! - `finish`: when the burst ends, each queue that received frames is published once, with an
 //!   interrupt if one is due.
 //!
+//! `wire` counts the frames that come from outside or go there.
+//!
 //! `lock_queue` below serves all of them. `lro` answers the questions of large receive offload,
 //! which precedes all this.
 
@@ -18,6 +20,7 @@ mod finish;
 mod lro;
 mod run;
 mod single;
+mod wire;
 mod workspace;
 
 use std::sync::MutexGuard;

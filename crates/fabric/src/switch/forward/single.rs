@@ -1,8 +1,10 @@
 //! One frame by itself: checks, policy, look-up, and the members that get it.
 
 use taut_api::fabric::DropReason;
+use taut_api::fabric::counters::PortWord;
 use taut_virtq::header::{NEEDS_CSUM, NetHeader};
 
+use super::wire::on_wire;
 use super::{Admitted, Forwarder, Verdict};
 use crate::net::ethernet::{self, HEADER, TAG};
 use crate::net::software_offload::check_header;
@@ -26,6 +28,11 @@ impl Forwarder<'_> {
     ) -> Verdict {
         let checked = check_header(header, len).and_then(|()| ethernet::check(head, len));
         let routed = checked.and_then(|ethernet| {
+            if let Some(proof) = self.segment.proof(self.sender, &ethernet, head) {
+                // The frame is for the fabric itself.
+                self.segment.member(self.sender).port.proofs.add(proof);
+                return Ok(None);
+            }
             let summed_from =
                 if header.flags & NEEDS_CSUM != 0 { header.csum_start.into() } else { usize::MAX };
             if ethernet.tag.is_some() && summed_from < HEADER + TAG {
@@ -35,10 +42,11 @@ impl Forwarder<'_> {
             // Other flags are not a sender's to set, such as "the checksum has been verified".
             let header = NetHeader { flags: header.flags & NEEDS_CSUM, ..*header };
             let frame = Frame { header, ethernet, len, body };
-            Ok((Admitted { frame, vlan, multicast: route == Route::All }, route))
+            Ok(Some((Admitted { frame, vlan, multicast: route == Route::All }, route)))
         });
         let verdict = match routed {
-            Ok((frame, route)) => self.send(&frame, route, pieces_done),
+            Ok(Some((frame, route))) => self.send(&frame, route, pieces_done),
+            Ok(None) => Verdict::Done,
             Err(reason) => {
                 self.drop_from_sender(reason);
                 Verdict::Done
@@ -48,6 +56,10 @@ impl Forwarder<'_> {
             *pieces_done = 0;
             self.frames += 1;
             self.bytes += len as u64;
+            let from = self.segment.member(self.sender);
+            if from.uplink.is_some() {
+                from.port.counters.add(PortWord::WireRxBytes, on_wire(head, len, header));
+            }
         }
         verdict
     }

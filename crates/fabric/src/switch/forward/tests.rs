@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use taut_api::fabric::config::{FrontEndRules, PortConfig, PortKind, SegmentId};
+use taut_api::fabric::config::{PortConfig, PortKind, SegmentId};
 use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, port_base};
 use taut_api::fabric::{DropReason, ForeignFd, PortId};
-use taut_api::network::Security;
-use taut_api::shaping::Shaping;
 use taut_api::{Coalescing, MacAddr};
 use taut_virtq::Start;
 use taut_virtq::counters::SharedWords;
@@ -71,19 +69,9 @@ impl Rig {
         let kind = PortKind::VhostUser { offloads: true, queue_pairs: 1 };
         let configs: Vec<_> = (0..vlans.len() as u16)
             .map(|id| PortConfig {
-                id: PortId(id),
-                owner: String::new(),
-                kind,
-                segment: SegmentId(1),
-                mac: mac(id),
                 vlan: vlans[usize::from(id)].parse().unwrap(),
-                security: Security::default(),
-                shaping: Shaping::default(),
-                mac_learning: None,
-                coalescing: Coalescing::Disabled,
                 lro: true,
-                front_end: FrontEndRules::default(),
-                team: None,
+                ..PortConfig::new(PortId(id), String::new(), kind, SegmentId(1), mac(id))
             })
             .collect();
         let ports: Vec<_> = configs

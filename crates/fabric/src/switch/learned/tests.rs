@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use taut_api::coalescing::Coalescing;
-use taut_api::fabric::config::{FrontEndRules, PortKind, SegmentId};
+use taut_api::fabric::config::{PortKind, SegmentId};
 use taut_api::network::{MacLearning, Security};
-use taut_api::shaping::Shaping;
 use taut_api::{MacAddr, Vlan};
 
 use super::*;
@@ -17,19 +15,17 @@ const AGEING: u32 = 300;
 
 fn port(id: u16, limit: u16) -> PortConfig {
     PortConfig {
-        id: PortId(id),
-        owner: format!("vm/{id}/nic0"),
-        kind: PortKind::Stream,
-        segment: SegmentId(1),
         vlan: Vlan::Access(5),
-        mac: MacAddr([2, 0, 0, 0, 1, id as u8]),
         security: Security { forged_transmits: true, ..Security::default() },
         mac_learning: Some(MacLearning { limit, ageing_s: AGEING }),
-        shaping: Shaping::default(),
-        coalescing: Coalescing::default(),
         lro: true,
-        front_end: FrontEndRules::default(),
-        team: None,
+        ..PortConfig::new(
+            PortId(id),
+            format!("vm/{id}/nic0"),
+            PortKind::Stream,
+            SegmentId(1),
+            MacAddr([2, 0, 0, 0, 1, id as u8]),
+        )
     }
 }
 

@@ -39,9 +39,8 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
 
 /// Sum of the executions in the table of the record.
 fn recorded(text: &Text) -> f64 {
-    let rows = text.lines().into_iter().filter(|line| line.starts_with("| 20"));
-    let counts = rows.filter_map(|line| line.split('|').nth(3)?.replace([' ', ','], "").parse::<f64>().ok());
-    counts.sum()
+    let executions = |line: &str| line.split('|').nth(3)?.trim().parse::<f64>().ok();
+    text.lines().into_iter().filter_map(executions).fold(0.0, |sum, count| sum + count)
 }
 
 #[cfg(test)]
@@ -50,8 +49,8 @@ mod tests {
 
     #[test]
     fn the_record_is_added_up() {
-        let text = "| date | target | executions | crashes |\n|---|---|---|---|\n\
-                    | 2026-11-21 | frame | 102,095,986 | 0 |\n| 2026-11-21 | ring | 14 | 0 |\n";
+        let text = "text | and | 7\n\n| target | sources | executions | edges |\n|---|---|---|---|\n\
+                    | frame | 3d8ddb5b5f1f | 102095986 | 175 of 1076 |\n| ring | 3b52 | 14 | 1 of 2 |\n";
         assert!((recorded(&Text::from(text)) - 102_096_000.0).abs() < 0.5);
     }
 }

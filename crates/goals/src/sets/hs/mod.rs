@@ -1,6 +1,7 @@
 //! HS: the structure of the code: arrows between folders, documents, sizes, atomic settings, CI.
 
 pub(super) mod before;
+pub(super) mod cost;
 mod hs1;
 pub(super) mod hs3;
 mod hs4;

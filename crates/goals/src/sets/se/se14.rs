@@ -1,20 +1,14 @@
 //! SE14: cost of confinement and checks: speed of this build beside the build before VMs and the
-//! fabric ran behind walls. Short samples alternate in the order ABBA. Pairs are added until the
-//! 95 % interval of the median ratio is at most 1 % wide, up to 60.
+//! fabric ran behind walls.
 
-use crate::figure::Bound;
 use crate::lab::Lab;
 use crate::reason::Measured;
-use crate::rounds::Plan;
 use crate::row::{Goal, Results, Row};
-use crate::sets::hs::before::programs_of;
-use crate::sets::hs::hs3::{guests, switch};
+use crate::sets::hs::cost::{BOUND, measure};
+use crate::sets::hs::hs3::switch;
 
 /// The commit before programs ran behind walls, and its folder below cargo's target folder.
 const BEFORE: (&str, &str) = ("a6b25fe", "before-walls");
-
-/// After ÷ before: 1.5 % slower at most.
-const BOUND: &[Bound] = &[Bound::LowLimitAtLeast(0.985, "x")];
 
 /// Goal, load, figure.
 const LOADS: &[switch::Load] = &[
@@ -43,12 +37,7 @@ pub(super) const ROW: Row = Row {
 };
 
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
-    let (commit, folder) = BEFORE;
-    let old = programs_of(lab, commit, folder)?;
-    let plan = Plan { least: 8, most: lab.pick(60, 10), width: 0.01 };
-    switch::run(lab, results, plan, &old, LOADS)?;
-    guests::streams(lab, results, plan, &old, "SE14-VC-G1");
-    Ok(())
+    measure(lab, results, BEFORE, LOADS, "SE14-VC-G1")
 }
 
 #[cfg(test)]

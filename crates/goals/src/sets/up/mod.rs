@@ -1,14 +1,31 @@
 //! UP: the physical edge.
 
+mod up1;
 mod up12;
 mod up13;
+mod up14;
+mod up16;
 mod up3;
 mod up4;
+mod up5;
+mod up6;
+mod up9;
 
 use super::Set;
 
 pub(super) const SET: Set = Set {
     name: "UP",
     what: "uplinks, teaming and failover",
-    rows: &[&up3::ROW, &up4::ROW, &up12::ROW, &up13::ROW],
+    rows: &[
+        &up1::ROW,
+        &up3::ROW,
+        &up4::ROW,
+        &up5::ROW,
+        &up6::ROW,
+        &up9::ROW,
+        &up12::ROW,
+        &up13::ROW,
+        &up14::ROW,
+        &up16::ROW,
+    ],
 };

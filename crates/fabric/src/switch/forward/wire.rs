@@ -1,0 +1,116 @@
+//! Bytes on the wire: frames that cross the edge between ports and uplinks are counted as they are
+//! outside, so that the use of an uplink can be compared with its speed.
+
+use taut_api::fabric::counters::PortWord;
+use taut_uplink::netioc::wire_bytes;
+use taut_virtq::header::{GSO_NONE, NetHeader};
+
+use super::{Admitted, Forwarder};
+use crate::net::ethernet::{HEADER, TAG, TAG_8021Q};
+use crate::port::Frame;
+use crate::switch::index::MemberIdx;
+
+impl Forwarder<'_> {
+    /// Counts a frame that was delivered to a member, if the frame has come from outside or goes
+    /// there.
+    #[inline]
+    pub(super) fn count_crossing(&self, to: MemberIdx, passing: &Admitted<'_>) {
+        if self.segment.has_uplinks() {
+            self.count_at_edge(to, passing);
+        }
+    }
+
+    fn count_at_edge(&self, to: MemberIdx, passing: &Admitted<'_>) {
+        let (from, to) = (self.segment.member(self.sender), self.segment.member(to));
+        let Frame { header, len, .. } = &passing.frame;
+        let bytes = on_wire(passing.frame.first_bytes(), *len, header);
+        match (from.uplink, to.uplink) {
+            (None, Some(_)) => {
+                from.port.counters.add_shared(PortWord::WireTxBytes, bytes);
+                to.port.counters.add_shared(PortWord::WireTxBytes, bytes);
+            }
+            (Some(_), None) => to.port.counters.add_shared(PortWord::WireRxBytes, bytes),
+            _ => {}
+        }
+    }
+}
+
+/// Most segments of a frame that are counted: those of the longest frame with the shortest segments
+/// that are forwarded.
+const MOST_SEGMENTS: usize = 1365;
+/// Length of the headers of TCP over IPv4, with time stamps: where they cannot be read.
+const USUAL_HEADERS: usize = HEADER + 20 + 32;
+
+/// Returns the bytes that a frame of this length, which begins with `head`, takes on the wire. One
+/// that has yet to be segmented, or was merged, takes those of its segments.
+pub(super) fn on_wire(head: &[u8], len: usize, header: &NetHeader) -> u64 {
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    if header.gso_type == GSO_NONE {
+        return wire_bytes(number(len), 1, 0).into();
+    }
+    // `hdr_len` is no more than a hint: drivers put the whole first segment there.
+    let headers = headers_len(head).unwrap_or(USUAL_HEADERS).min(len);
+    let segments = (len - headers).div_ceil(usize::from(header.gso_size).max(1)).min(MOST_SEGMENTS);
+    wire_bytes(number(len), number(segments), number(headers)).into()
+}
+
+/// Returns the length of the Ethernet, IP, and TCP or UDP headers of a frame; `None` if these bytes
+/// do not tell.
+fn headers_len(head: &[u8]) -> Option<usize> {
+    let short = |at: usize| Some(u16::from_be_bytes([*head.get(at)?, *head.get(at + 1)?]));
+    let tag = if short(HEADER - 2)? == TAG_8021Q { TAG } else { 0 };
+    let ip = HEADER + tag;
+    let (protocol, transport) = match short(ip - 2)? {
+        0x0800 => (*head.get(ip + 9)?, ip + 4 * usize::from(head.get(ip)? & 15)),
+        0x86dd => (*head.get(ip + 6)?, ip + 40),
+        _ => return None,
+    };
+    match protocol {
+        6 => Some(transport + 4 * usize::from(head.get(transport + 12)? >> 4)),
+        17 => Some(transport + 8),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taut_virtq::header::GSO_TCPV4;
+
+    use super::*;
+
+    /// The beginning of a TCP frame over IPv4 with 12 bytes of options.
+    fn tcp() -> [u8; 66] {
+        let mut head = [0; 66];
+        head[12..15].copy_from_slice(&[8, 0, 0x45]);
+        head[14 + 9] = 6;
+        head[34 + 12] = 0x80;
+        head
+    }
+
+    #[test]
+    fn a_segmented_frame_counts_as_its_segments_whatever_its_sender_says_of_headers() {
+        let whole = NetHeader::default();
+        assert_eq!(on_wire(&tcp(), 60, &whole), 84);
+        for hdr_len in [0, 66, 1514, u16::MAX] {
+            let long = NetHeader { gso_type: GSO_TCPV4, gso_size: 1448, hdr_len, ..whole };
+            let expected = 10 * on_wire(&tcp(), 66 + 1448, &whole);
+            assert_eq!(on_wire(&tcp(), 66 + 10 * 1448, &long), expected, "{hdr_len}");
+        }
+        let hostile = NetHeader { gso_type: GSO_TCPV4, gso_size: 0, ..whole };
+        assert_eq!(on_wire(&tcp(), 65_000, &hostile), 65_024 + 1364 * (66 + 24));
+        assert_eq!(on_wire(&[], 50, &hostile), 84);
+    }
+
+    #[test]
+    fn headers_are_those_of_the_frame() {
+        let tcp = tcp();
+        assert_eq!(headers_len(&tcp), Some(66));
+        let tagged = [&tcp[..12], &[0x81, 0, 0, 7], &tcp[12..]].concat();
+        assert_eq!(headers_len(&tagged), Some(70));
+        let mut v6 = [0; 74];
+        v6[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
+        v6[14 + 6] = 17;
+        assert_eq!(headers_len(&v6), Some(62));
+        assert_eq!([headers_len(&tcp[..40]), headers_len(&[])], [None; 2]);
+    }
+}

@@ -1,0 +1,49 @@
+//! Measures teams of uplinks; the program itself is the switch outside.
+//!
+//! * `uplinks failover LOSSES DEAD` takes the carrier from an active uplink so many times, the last
+//!   DEAD times without `tautd`, while a port sends a frame each millisecond.
+//! * `uplinks veth LOSSES DEAD` does the same on veth, with datagrams and a TCP connection.
+//! * `uplinks restart TIMES` replaces the fabric so many times, half of them by an upgrade.
+//! * `uplinks flood FRAMES` sends each frame to both uplinks of a team, and what its port has sent
+//!   back to both, under each policy for which a port has one uplink.
+//! * `uplinks load RUNS` makes an uplink busy with two ports, and waits until one of them moves.
+//! * `uplinks flows COUNT` sends flows under ip-hash.
+//! * `uplinks announce PORTS` takes the carrier from the uplink of so many ports.
+//! * `uplinks path TIMES SECONDS` lets the path of an uplink die so many times, for a gateway and
+//!   for beacons, and then come and go for so long.
+//!
+//! Each prints one line of JSON.
+
+mod announce;
+mod failover;
+mod flood;
+mod flows;
+mod load;
+mod path;
+mod restart;
+mod rig;
+mod veth;
+
+use std::error::Error;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> Outcome<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let found = match words[..] {
+        ["failover", losses, dead] => failover::run(losses.parse()?, dead.parse()?)?,
+        ["veth", losses, dead] => veth::run(losses.parse()?, dead.parse()?)?,
+        ["restart", times] => restart::run(times.parse()?)?,
+        ["flood", frames] => flood::run(frames.parse()?),
+        ["load", runs] => load::run(runs.parse()?)?,
+        ["flows", count] => flows::run(count.parse()?),
+        ["announce", ports] => announce::run(ports.parse()?),
+        ["path", times, seconds] => path::run(times.parse()?, seconds.parse()?)?,
+        _ => return Err("usage: uplinks failover LOSSES DEAD | veth LOSSES DEAD | restart TIMES | flood FRAMES | load RUNS | flows COUNT | announce \
+                         PORTS | path TIMES SECONDS"
+            .into()),
+    };
+    println!("{found}");
+    Ok(())
+}
