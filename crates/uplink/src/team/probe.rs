@@ -212,7 +212,7 @@ mod tests {
         assert!(pass(&mut probes, up, &[0, 1], 61..70).iter().all(|with| *with == up));
         // One that is never heard is lost after a while.
         pass(&mut probes, up, &[], 70..130);
-        assert_eq!(pass(&mut probes, up, &[0], 130..134), [up, up, set(&[0]), set(&[0])]);
+        assert_eq!(pass(&mut probes, up, &[0], 130..135), [up, up, up, set(&[0]), set(&[0])]);
     }
 
     #[test]
