@@ -144,20 +144,24 @@ impl Cable {
         Self::state_of(&self.card)
     }
 
-    /// Returns what the host says of a card that has this name now.
+    /// Returns what the host says of a card that has this name now, without what changes by itself:
+    /// timers of a bridge, and whether an address is still checked for duplicates.
     pub fn state_of(card: &str) -> String {
         let say = |program: &str, words: &str| {
             let output = Command::new(program).args(words.split_whitespace()).args(["dev", card]).output();
             String::from_utf8_lossy(&output.expect("iproute2 can be run").stdout).into_owned()
         };
-        [
+        let all = [
             say("ip", "-d link show"),
             say("ip", "addr show"),
             say("tc", "qdisc show"),
             say("tc", "filter show ingress"),
             say("tc", "filter show egress"),
         ]
-        .concat()
+        .concat();
+        let is_timer = |word: &&str| word.contains('.') && word.parse::<f64>().is_ok();
+        let lasting = all.split_whitespace().filter(|word| !is_timer(word) && *word != "tentative");
+        lasting.collect::<Vec<_>>().join(" ")
     }
 }
 

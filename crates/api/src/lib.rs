@@ -30,6 +30,7 @@ pub mod link;
 pub mod mac;
 pub mod machine;
 pub mod name;
+pub mod netdev;
 pub mod network;
 pub mod passthrough;
 pub mod patch;

@@ -42,6 +42,10 @@ pub const NETNS_ATTACHMENT: NamedPath = NamedPath("/v1/netns/{name}");
 pub const EXTERNAL_PORTS: &str = "/v1/external-ports";
 /// One external port.
 pub const EXTERNAL_PORT: NamedPath = NamedPath("/v1/external-ports/{name}");
+/// All interfaces on port groups.
+pub const NETDEVS: &str = "/v1/netdevs";
+/// One interface on a port group.
+pub const NETDEV: NamedPath = NamedPath("/v1/netdevs/{name}");
 /// All uplinks.
 pub const UPLINKS: &str = "/v1/uplinks";
 /// One uplink.

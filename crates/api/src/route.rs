@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use crate::fabric::counters::{PortCounters, WorkerCounters};
 use crate::import::ImportedKey;
 use crate::link::Link;
+use crate::netdev::{NetdevSpec, NetdevStatus};
 use crate::network::{
     ExternalPortSpec, ExternalPortStatus, NetnsSpec, NetnsStatus, PortGroupSpec, PortGroupStatus,
     VSwitchSpec, VSwitchStatus,
@@ -28,6 +29,8 @@ pub type PortGroup = Document<PortGroupSpec, PortGroupStatus>;
 pub type Netns = Document<NetnsSpec, NetnsStatus>;
 /// An external port as the API returns it.
 pub type ExternalPort = Document<ExternalPortSpec, ExternalPortStatus>;
+/// An interface on a port group as the API returns it.
+pub type Netdev = Document<NetdevSpec, NetdevStatus>;
 /// An uplink as the API returns it.
 pub type Uplink = Document<UplinkSpec, UplinkStatus>;
 
@@ -95,7 +98,8 @@ pub struct ChangeHostSettings(pub BTreeMap<String, String>);
 pub struct PortInfo {
     /// Number of the port in the fabric.
     pub port: u32,
-    /// Owner of the port: `vm/NAME/nic0`, `netns/NAME`, `external/NAME` or `uplink/NAME`.
+    /// Owner of the port: `vm/NAME/nic0`, `netns/NAME`, `external/NAME`, `netdev/NAME`
+    /// or `uplink/NAME`.
     pub owner: String,
     /// Ethernet address; absent for an uplink, which stands for all addresses outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -57,6 +57,9 @@ enum Command {
     /// Attach network namespaces to port groups
     #[command(subcommand)]
     Netns(commands::netns::Command),
+    /// Put interfaces of this host, such as TAP devices of other VMs, on port groups
+    #[command(subcommand)]
+    Netdev(commands::netdev::Command),
     /// Show ports and their counters; attach vhost-user front ends that taut did not start
     #[command(subcommand)]
     Port(commands::port::Command),
@@ -118,6 +121,7 @@ fn run(cli: Cli) -> Result<ExitCode, ApiError> {
         Command::Portgroup(command) => commands::portgroup::run(command, &client, out),
         Command::Uplink(command) => commands::uplink::run(command, &client, out),
         Command::Netns(command) => commands::netns::run(command, &client, out),
+        Command::Netdev(command) => commands::netdev::run(command, &client, out),
         Command::Port(command) => commands::port::run(command, &client, out),
         Command::Vmci(command) => commands::vmci::run(&command, &client, format),
         Command::Events(args) => commands::events::run(&args, &client, format),

@@ -9,6 +9,7 @@ use taut_api::fabric::PortId;
 use taut_api::fabric::counters::VmciCounters;
 use taut_api::latency::Decision;
 use taut_api::link::Link;
+use taut_api::netdev::NetdevStatus;
 use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitchStatus};
 use taut_api::shares::ResourceStatus;
 use taut_api::tune::{HostTune, TuneTest};
@@ -16,7 +17,7 @@ use taut_api::uplink::UplinkStatus;
 use taut_api::vm::{NicStatus, Phase, Power, VmDesired, VmKind, VmSize, VmStatus, VmciStatus};
 use taut_api::vmci::VmciSpec;
 use taut_plan::explain::{explain_latency, explain_machine, explain_resources};
-use taut_plan::facts::{MachineSize, Process};
+use taut_plan::facts::{InterfaceSeen, MachineSize, Process};
 use taut_plan::network::coalescing::choose_coalescing;
 use taut_plan::network::dense::is_governed;
 use taut_plan::network::links::is_taken_down;
@@ -280,12 +281,43 @@ pub(crate) fn external(desired: &Desired, seen: &Seen, name: &Name) -> ExternalP
     ExternalPortStatus { port: port.map(|port| u32::from(port.0)), link, reason }
 }
 
+/// Returns the status of an interface on a port group. Its link is that of the interface.
+pub(crate) fn netdev(desired: &Desired, seen: &Seen, name: &Name) -> NetdevStatus {
+    let owner = Owner::Netdev(name.clone());
+    let observed = seen.observed.netdevs.get(name);
+    let (port, attached, link, reason) = interface(desired, seen, &owner, observed, name);
+    NetdevStatus { port, attached, link, reason, lost: observed.map_or(0, |seen| seen.lost_frames) }
+}
+
 /// Returns the status of an uplink. Its link is that of its interface.
 pub(crate) fn uplink(desired: &Desired, seen: &Seen, name: &Name) -> UplinkStatus {
     let owner = Owner::Uplink(name.clone());
-    let port = desired.numbers.port(&owner);
-    let (served, why) = link(seen, port);
     let observed = seen.observed.uplinks.get(name);
+    let (port, attached, link, reason) = interface(desired, seen, &owner, observed, name);
+    UplinkStatus {
+        port,
+        attached,
+        link,
+        reason,
+        mac: observed.and_then(|seen| seen.mac),
+        speed_mbit: observed.and_then(|seen| seen.speed_mbit),
+        mtu: observed.map(|seen| seen.mtu),
+        missing: observed.map(|seen| seen.missing.clone()).unwrap_or_default(),
+        lost: observed.map_or(0, |seen| seen.lost_frames),
+    }
+}
+
+/// Returns number, attachment and link of the port of an interface, and the reason of what is
+/// wrong.
+fn interface(
+    desired: &Desired,
+    seen: &Seen,
+    owner: &Owner,
+    observed: Option<&InterfaceSeen>,
+    name: &Name,
+) -> (Option<u32>, bool, Link, Option<String>) {
+    let port = desired.numbers.port(owner);
+    let (served, why) = link(seen, port);
     let has_device = port.is_some_and(|port| seen.observed.attached(port));
     let is_refused = port.is_some_and(|port| seen.refused_ports.contains_key(&port));
     let lost = observed.and_then(|seen| seen.lost.clone());
@@ -302,17 +334,8 @@ pub(crate) fn uplink(desired: &Desired, seen: &Seen, name: &Name) -> UplinkStatu
         _ if has_carrier => path,
         _ => Some("its interface has no carrier: no cable, or nothing at its other end".to_owned()),
     };
-    UplinkStatus {
-        port: port.map(|port| u32::from(port.0)),
-        attached,
-        link: if attached && has_carrier { Link::Up } else { Link::Down },
-        reason,
-        mac: observed.and_then(|seen| seen.mac),
-        speed_mbit: observed.and_then(|seen| seen.speed_mbit),
-        mtu: observed.map(|seen| seen.mtu),
-        missing: observed.map(|seen| seen.missing.clone()).unwrap_or_default(),
-        lost: observed.map_or(0, |seen| seen.lost_frames),
-    }
+    let link = if attached && has_carrier { Link::Up } else { Link::Down };
+    (port.map(|port| u32::from(port.0)), attached, link, reason)
 }
 
 /// Returns the status of a port group.

@@ -9,6 +9,7 @@
 //! * `uplinks load RUNS` makes an uplink busy with two ports, and waits until one of them moves.
 //! * `uplinks flows COUNT` sends flows under ip-hash.
 //! * `uplinks announce PORTS` takes the carrier from the uplink of so many ports.
+//! * `uplinks netdev TIMES` moves an interface from a bridge to a port group and back.
 //! * `uplinks path TIMES SECONDS` lets the path of an uplink die so many times, for a gateway and
 //!   for beacons, and then come and go for so long.
 //!
@@ -19,6 +20,7 @@ mod failover;
 mod flood;
 mod flows;
 mod load;
+mod netdev;
 mod path;
 mod restart;
 mod rig;
@@ -39,9 +41,10 @@ fn main() -> Outcome<()> {
         ["load", runs] => load::run(runs.parse()?)?,
         ["flows", count] => flows::run(count.parse()?),
         ["announce", ports] => announce::run(ports.parse()?),
+        ["netdev", times] => netdev::run(times.parse()?)?,
         ["path", times, seconds] => path::run(times.parse()?, seconds.parse()?)?,
         _ => return Err("usage: uplinks failover LOSSES DEAD | veth LOSSES DEAD | restart TIMES | flood FRAMES | load RUNS | flows COUNT | announce \
-                         PORTS | path TIMES SECONDS"
+                         PORTS | netdev TIMES | path TIMES SECONDS"
             .into()),
     };
     println!("{found}");

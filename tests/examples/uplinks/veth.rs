@@ -150,7 +150,7 @@ fn begin(inside: &str, outside: &str, arrivals: &Arc<Arrivals>) -> Outcome<Threa
 }
 
 /// Runs something in a network namespace, in a thread of its own.
-fn within<T: Send>(name: &str, act: impl FnOnce() -> std::io::Result<T> + Send) -> Outcome<T> {
+pub(crate) fn within<T: Send>(name: &str, act: impl FnOnce() -> std::io::Result<T> + Send) -> Outcome<T> {
     let namespace = File::open(format!("/run/netns/{name}"))?;
     let done = std::thread::scope(|scope| {
         let acted = scope.spawn(|| {

@@ -18,6 +18,7 @@ mod latency;
 mod limits;
 mod load;
 mod micro;
+mod netdev;
 mod network;
 mod policy;
 mod preload;

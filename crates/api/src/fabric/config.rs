@@ -195,6 +195,9 @@ pub enum PortKind {
     /// A network card of the host that leads outside. Its port has no address of its own: it sends
     /// from all addresses that no other port of the segment has, and receives the frames to them.
     Uplink,
+    /// A network interface of the host with one address at its other end, such as the TAP device of
+    /// a VM that another program has started.
+    Netdev,
     /// A Unix stream with a 4-byte big-endian length before each frame: QEMU's `-netdev stream`,
     /// for emulated cards.
     Stream,

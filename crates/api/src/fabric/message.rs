@@ -133,6 +133,9 @@ pub enum FromFabric {
         /// The fabric knows [`crate::teaming::TeamPolicy::Load`].
         #[serde(default)]
         balances_load: bool,
+        /// The fabric knows [`super::config::PortKind::Netdev`].
+        #[serde(default)]
+        has_netdevs: bool,
     },
     /// Answer to [`ToFabric::Ping`].
     Pong {

@@ -60,6 +60,7 @@ impl Control {
             answers_pings: true,
             has_uplinks: true,
             balances_load: true,
+            has_netdevs: true,
         };
         self.tautd.welcome(&welcome, protocol == PROTOCOL);
         if protocol != PROTOCOL {

@@ -28,7 +28,7 @@ pub fn offered(kind: PortKind) -> u64 {
         PortKind::VhostUser { offloads, queue_pairs } => {
             base | if offloads { OFFLOADS } else { 0 } | if queue_pairs > 1 { bits::NET_MQ } else { 0 }
         }
-        PortKind::Tap { .. } | PortKind::Stream | PortKind::Uplink => 0,
+        PortKind::Tap { .. } | PortKind::Stream | PortKind::Netdev | PortKind::Uplink => 0,
     }
 }
 

@@ -86,7 +86,7 @@ impl Port {
     pub fn new(id: PortId, kind: PortKind, counters: PortBlock) -> Self {
         let pairs = match kind {
             PortKind::VhostUser { queue_pairs, .. } => usize::from(queue_pairs),
-            PortKind::Tap { .. } | PortKind::Stream | PortKind::Uplink => 1,
+            PortKind::Tap { .. } | PortKind::Stream | PortKind::Netdev | PortKind::Uplink => 1,
         };
         // A predecessor of this process may have left another value.
         counters.set(PortWord::RxQueues, 0);

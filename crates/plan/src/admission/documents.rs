@@ -164,7 +164,7 @@ fn admit_deletion(what: &str, name: &Name, users: &[String]) -> Result<(), ApiEr
     ))
 }
 
-fn find_portgroup(desired: &Desired, owner: &Owner, portgroup: &Name) -> Result<(), ApiError> {
+pub(super) fn find_portgroup(desired: &Desired, owner: &Owner, portgroup: &Name) -> Result<(), ApiError> {
     if desired.portgroups.contains_key(portgroup) {
         return Ok(());
     }
@@ -178,7 +178,7 @@ fn find_portgroup(desired: &Desired, owner: &Owner, portgroup: &Name) -> Result<
     ))
 }
 
-fn admit_mac(desired: &Desired, owner: &Owner, mac: MacAddr) -> Result<(), ApiError> {
+pub(super) fn admit_mac(desired: &Desired, owner: &Owner, mac: MacAddr) -> Result<(), ApiError> {
     if !mac.is_assignable() {
         return Err(invalid(
             format!("{mac} of {owner} cannot be the address of a vNIC: it is a group address or zero"),

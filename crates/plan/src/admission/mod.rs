@@ -6,6 +6,7 @@
 
 pub mod documents;
 mod limits;
+pub mod netdevs;
 pub mod passthrough;
 pub mod placement;
 mod refusal;

@@ -52,6 +52,12 @@ pub fn admit_uplink(
     if desired.uplinks.get(name).is_some_and(|before| before.vswitch != spec.vswitch) {
         admit_uplink_removal(desired, name)?;
     }
+    if desired.netdevs.contains_key(name) {
+        return Err(conflict(
+            format!("`{name}` is on a port group already"),
+            format!("give it back first: taut netdev detach {name}"),
+        ));
+    }
     check_interface(name, found)
 }
 

@@ -85,6 +85,16 @@ pub enum Action {
     },
     /// Stop listening for an external front end and remove the socket.
     DetachExternal(Name),
+    /// Separate an interface from the host, and hand a packet socket that is bound to it to its
+    /// port.
+    AttachNetdev {
+        /// The interface.
+        name: Name,
+        /// The interface's port.
+        port: PortId,
+    },
+    /// Give an interface back to the host as it was.
+    DetachNetdev(Name),
     /// Set up the interface of an uplink, and hand a packet socket that is bound to it to its port.
     AttachUplink {
         /// The uplink.

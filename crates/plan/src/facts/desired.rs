@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use taut_api::fabric::config::{SocketWorker, WorkerConfig};
 use taut_api::host::HostSettings;
+use taut_api::netdev::NetdevSpec;
 use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, VSwitchSpec};
 use taut_api::uplink::UplinkSpec;
 use taut_api::vm::{LatencySensitivity, Power, VmDesired};
@@ -28,6 +29,8 @@ pub struct Desired {
     pub netns: BTreeMap<Name, NetnsSpec>,
     /// Ports for vhost-user front ends that taut does not start.
     pub external: BTreeMap<Name, ExternalPortSpec>,
+    /// Interfaces on port groups, by their names.
+    pub netdevs: BTreeMap<Name, NetdevSpec>,
     /// Uplinks, by the names of their interfaces.
     pub uplinks: BTreeMap<Name, UplinkSpec>,
     /// Settings of the host.
@@ -108,6 +111,9 @@ impl Desired {
         let external = self.external.iter();
         let external = external
             .map(move |(name, spec)| resolve(Owner::External(name.clone()), &spec.portgroup, spec.mac));
-        nics.chain(netns).chain(external)
+        let netdevs = self.netdevs.iter();
+        let netdevs =
+            netdevs.map(move |(name, spec)| resolve(Owner::Netdev(name.clone()), &spec.portgroup, spec.mac));
+        nics.chain(netns).chain(external).chain(netdevs)
     }
 }

@@ -28,8 +28,10 @@ pub struct Observed {
     pub netns: BTreeMap<Name, NetnsSeen>,
     /// External ports that were attached, including those that are no longer wanted.
     pub external: BTreeMap<Name, ExternalSeen>,
+    /// Interfaces on port groups that were attached, including those that are no longer wanted.
+    pub netdevs: BTreeMap<Name, InterfaceSeen>,
     /// Uplinks that were attached, including those that are no longer wanted.
-    pub uplinks: BTreeMap<Name, UplinkSeen>,
+    pub uplinks: BTreeMap<Name, InterfaceSeen>,
     /// Dense mode, as the last test of the host's load left it.
     pub tune: TuneState,
     /// `taut host restore` put back everything that was changed on the host. True until a document
@@ -60,9 +62,10 @@ pub struct ExternalSeen {
     pub spec: ExternalPortSpec,
 }
 
-/// Changes of the host for an uplink, and what is seen of its interface.
+/// Changes of the host for an interface that is an uplink or on a port group, and what is seen of
+/// it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct UplinkSeen {
+pub struct InterfaceSeen {
     /// Boot of the host in which this was noted. The next one has undone all changes.
     #[serde(default)]
     pub boot: String,

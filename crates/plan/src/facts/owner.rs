@@ -5,7 +5,7 @@ use std::fmt;
 use taut_api::{MacAddr, Name};
 
 /// The owner of a port. Users, the store and the fabric see its text: `vm/NAME/nic0`,
-/// `vm/NAME/vmci`, `netns/NAME`, `external/NAME` or `uplink/NAME`.
+/// `vm/NAME/vmci`, `netns/NAME`, `external/NAME`, `netdev/NAME` or `uplink/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     /// The vNIC of a VM with this index.
@@ -16,6 +16,8 @@ pub enum Owner {
     Netns(Name),
     /// An external port.
     External(Name),
+    /// A network interface on a port group.
+    Netdev(Name),
     /// An uplink. Its port has no port group and no Ethernet address.
     Uplink(Name),
 }
@@ -27,6 +29,7 @@ impl fmt::Display for Owner {
             Self::Vmci(vm) => write!(f, "vm/{vm}/vmci"),
             Self::Netns(name) => write!(f, "netns/{name}"),
             Self::External(name) => write!(f, "external/{name}"),
+            Self::Netdev(name) => write!(f, "netdev/{name}"),
             Self::Uplink(name) => write!(f, "uplink/{name}"),
         }
     }
@@ -37,7 +40,7 @@ impl Owner {
     pub fn derived_mac(&self) -> MacAddr {
         match self {
             Self::Nic(vm, index) => MacAddr::derived(vm.as_str(), *index),
-            Self::Vmci(_) | Self::Netns(_) | Self::External(_) | Self::Uplink(_) => {
+            Self::Vmci(_) | Self::Netns(_) | Self::External(_) | Self::Netdev(_) | Self::Uplink(_) => {
                 MacAddr::derived(&self.to_string(), 0)
             }
         }
@@ -47,7 +50,7 @@ impl Owner {
     pub fn document(&self) -> String {
         match self {
             Self::Nic(vm, _) | Self::Vmci(vm) => format!("vm/{vm}"),
-            Self::Netns(_) | Self::External(_) | Self::Uplink(_) => self.to_string(),
+            Self::Netns(_) | Self::External(_) | Self::Netdev(_) | Self::Uplink(_) => self.to_string(),
         }
     }
 }

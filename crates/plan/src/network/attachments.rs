@@ -1,4 +1,4 @@
-//! Namespaces, external ports and uplinks to attach and detach.
+//! Namespaces, external ports, interfaces and uplinks to attach and detach.
 //!
 //! A changed attachment is detached and attached again, and one whose interface is gone is attached
 //! again. An uplink that moves to another vSwitch keeps its interface.
@@ -24,8 +24,18 @@ pub fn attach_and_detach_ports(desired: &Desired, observed: &Observed) -> Vec<Ac
     for name in observed.uplinks.keys().filter(|name| !desired.uplinks.contains_key(*name)) {
         actions.push(Action::DetachUplink(name.clone()));
     }
+    for name in observed.netdevs.keys().filter(|name| !desired.netdevs.contains_key(*name)) {
+        actions.push(Action::DetachNetdev(name.clone()));
+    }
     if !observed.fabric.ready {
         return actions;
+    }
+    for name in desired.netdevs.keys() {
+        let up_to_date = observed.netdevs.get(name).is_some_and(|seen| seen.lost.is_none());
+        let port = desired.numbers.port(&Owner::Netdev(name.clone()));
+        if let Some(port) = port.filter(|port| needs_device(observed, *port, up_to_date)) {
+            actions.push(Action::AttachNetdev { name: name.clone(), port });
+        }
     }
     for name in desired.uplinks.keys() {
         let up_to_date = observed.uplinks.get(name).is_some_and(|seen| seen.lost.is_none());

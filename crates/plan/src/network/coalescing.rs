@@ -20,7 +20,7 @@ pub fn choose_coalescing(desired: &Desired, observed: &Observed, owner: &Owner) 
             own
         }
         Owner::External(name) => desired.external.get(name)?.coalescing,
-        Owner::Netns(_) | Owner::Vmci(_) | Owner::Uplink(_) => return None,
+        Owner::Netns(_) | Owner::Vmci(_) | Owner::Netdev(_) | Owner::Uplink(_) => return None,
     };
     if observed.tune.on && dense::is_governed(desired, owner) {
         return Some(Coalescing::Dense);

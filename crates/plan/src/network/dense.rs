@@ -48,7 +48,7 @@ pub fn is_governed(desired: &Desired, owner: &Owner) -> bool {
             regular && nic.is_some_and(|nic| nic.model == NicModel::Virtio && nic.coalescing.is_default())
         }),
         Owner::External(name) => desired.external.get(name).is_some_and(|port| port.coalescing.is_default()),
-        Owner::Netns(_) | Owner::Vmci(_) | Owner::Uplink(_) => false,
+        Owner::Netns(_) | Owner::Vmci(_) | Owner::Netdev(_) | Owner::Uplink(_) => false,
     }
 }
 

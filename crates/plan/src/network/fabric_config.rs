@@ -77,7 +77,7 @@ fn ip(desired: &Desired, owner: &Owner) -> Option<Ipv4Addr> {
     let net = match owner {
         Owner::Nic(name, index) => desired.vms.get(name)?.vm.nics.get(*index)?.ip,
         Owner::Netns(name) => desired.netns.get(name)?.ip,
-        Owner::External(_) | Owner::Uplink(_) | Owner::Vmci(_) => None,
+        Owner::External(_) | Owner::Netdev(_) | Owner::Uplink(_) | Owner::Vmci(_) => None,
     };
     net.map(|net| net.addr())
 }
@@ -116,6 +116,7 @@ fn kind(desired: &Desired, observed: &Observed, owner: &Owner) -> Option<PortKin
             })
         }
         Owner::Vmci(_) | Owner::Uplink(_) => None,
+        Owner::Netdev(_) => Some(PortKind::Netdev),
         Owner::Netns(_) => Some(PortKind::Tap { offloads: true }),
         Owner::External(name) => {
             let port = desired.external.get(name)?;

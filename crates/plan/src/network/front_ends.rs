@@ -26,7 +26,7 @@ pub fn limit_front_end(desired: &Desired, observed: &Observed, owner: &Owner) ->
             memory: (observed.host.memory_total.0 > 0).then_some(observed.host.memory_total),
             trusted: desired.external.get(name).is_some_and(|port| port.trusted),
         },
-        Owner::Netns(_) | Owner::Uplink(_) => FrontEndRules::default(),
+        Owner::Netns(_) | Owner::Netdev(_) | Owner::Uplink(_) => FrontEndRules::default(),
     }
 }
 

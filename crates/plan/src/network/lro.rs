@@ -18,7 +18,7 @@ pub fn choose_lro(desired: &Desired, owner: &Owner) -> bool {
         Owner::External(_) => true,
         // The host's own network stack merges segments by itself, and the card's driver does so
         // before frames arrive at an uplink.
-        Owner::Netns(_) | Owner::Vmci(_) | Owner::Uplink(_) => false,
+        Owner::Netns(_) | Owner::Vmci(_) | Owner::Netdev(_) | Owner::Uplink(_) => false,
     };
     own && desired.host.lro == Toggle::On
 }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use taut_api::coalescing::NicCoalescing;
 use taut_api::fabric::PortId;
 use taut_api::link::{Link, WantedLink};
+use taut_api::netdev::NetdevSpec;
 use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, Security, SocketRole};
 use taut_api::shaping::Shaping;
 use taut_api::uplink::UplinkSpec;
@@ -16,8 +17,8 @@ use taut_api::{Bytes, Name, QueuePairs, Vlan};
 
 use super::*;
 use crate::facts::{
-    ExternalSeen, FabricSeen, HostSeen, MachineSeen, MachineSize, NetnsSeen, Owner, PortSeen, Process,
-    UplinkSeen, VmSeen,
+    ExternalSeen, FabricSeen, HostSeen, InterfaceSeen, MachineSeen, MachineSize, NetnsSeen, Owner, PortSeen,
+    Process, VmSeen,
 };
 use crate::network::cid::assign_cid;
 use crate::network::links::is_taken_down;
@@ -95,10 +96,12 @@ fn desired() -> impl Strategy<Value = Desired> {
         }),
         0..3,
     );
+    let netdevs = names("pg", 4).prop_map(|portgroup| NetdevSpec { portgroup, mac: None });
+    let netdevs = btree_map(names("vnet", 2), netdevs, 0..2);
     let uplinks = btree_map(names("eth", 2), names("sw", 2).prop_map(|vswitch| UplinkSpec { vswitch }), 0..2);
-    (btree_map(names("vm", 5), vm(), 0..5), portgroups, netns, external, uplinks).prop_map(
-        |(vms, portgroups, netns, external, uplinks)| {
-            let mut desired = Desired { portgroups, netns, external, uplinks, ..Desired::default() };
+    (btree_map(names("vm", 5), vm(), 0..5), portgroups, netns, external, netdevs, uplinks).prop_map(
+        |(vms, portgroups, netns, external, netdevs, uplinks)| {
+            let mut desired = Desired { portgroups, netns, external, netdevs, uplinks, ..Desired::default() };
             for (name, mut vm) in vms {
                 vm.vm.vmci.iter_mut().for_each(|vmci| assign_cid(&desired, vmci));
                 desired.vms.insert(name, vm);
@@ -185,9 +188,14 @@ fn carry_out(desired: &Desired, observed: &mut Observed, plan: &Plan) {
                 attach(observed, *port);
             }
             Action::AttachUplink { name, port } => {
-                observed.uplinks.insert(name.clone(), UplinkSeen::default());
+                observed.uplinks.insert(name.clone(), InterfaceSeen::default());
                 attach(observed, *port);
             }
+            Action::AttachNetdev { name, port } => {
+                observed.netdevs.insert(name.clone(), InterfaceSeen::default());
+                attach(observed, *port);
+            }
+            Action::DetachNetdev(name) => drop(observed.netdevs.remove(name)),
             Action::DetachUplink(name) => drop(observed.uplinks.remove(name)),
             Action::DetachNetns(name) => drop(observed.netns.remove(name)),
             Action::DetachExternal(name) => drop(observed.external.remove(name)),

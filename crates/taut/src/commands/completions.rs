@@ -98,13 +98,14 @@ fn source(parent: &str, command: &str, arg: &Arg) -> Option<Source> {
     let path = match (parent, command, arg.get_id().as_str()) {
         ("host", "set", "settings") => return Some(Source::Settings),
         ("vmci", "show", "name") => return Some(Source::VmciDevices),
-        ("uplink", "add", "name") => return Some(Source::Interfaces),
+        ("uplink", "add", "name") | ("netdev", "attach", "name") => return Some(Source::Interfaces),
         // New names, and names inside a guest.
         ("vm" | "vswitch" | "portgroup" | "netns" | "port", "create" | "attach", "name") => None,
         (_, _, "portgroup" | "default_portgroup") | ("portgroup", _, "name") => Some(path::PORTGROUPS),
         (_, _, "vswitch") | ("vswitch", _, "name") => Some(path::VSWITCHES),
         ("vm" | "check", _, "name") | ("taut", "latency", "vm") => Some(path::VMS),
         ("netns", _, "name") => Some(path::NETNS),
+        ("netdev", "show" | "set" | "detach", "name") => Some(path::NETDEVS),
         ("uplink", "show" | "set" | "remove", "name") => Some(path::UPLINKS),
         ("port", "show", "port") => Some(path::PORTS),
         ("port", _, "name") => Some(path::EXTERNAL_PORTS),

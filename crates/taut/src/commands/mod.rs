@@ -10,6 +10,7 @@ pub(crate) mod events;
 pub(crate) mod host;
 pub(crate) mod latency;
 pub(crate) mod man;
+pub(crate) mod netdev;
 pub(crate) mod netns;
 pub(crate) mod policy;
 pub(crate) mod port;

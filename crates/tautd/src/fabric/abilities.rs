@@ -10,9 +10,9 @@ use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FabricConfig, PortId, ToFabric};
 use taut_api::teaming::TeamPolicy;
 
-/// Reason that a fabric without uplinks does not serve a port.
-const NO_UPLINKS: &str = "the running fabric is of an earlier version without uplinks; hint: to replace it while \
-                          traffic goes on: taut daemon upgrade-fabric";
+/// Reason that a fabric of an earlier version does not serve a port.
+const UNKNOWN_KIND: &str = "the running fabric is of an earlier version that does not know such ports; hint: to \
+                            replace it while traffic goes on: taut daemon upgrade-fabric";
 
 /// Abilities that a fabric has told of in its first message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub(super) struct Abilities {
     pub(super) has_uplinks: bool,
     /// True if the fabric moves ports away from busy uplinks.
     pub(super) balances_load: bool,
+    /// True if the fabric serves interfaces on port groups.
+    pub(super) has_netdevs: bool,
 }
 
 impl Abilities {
@@ -30,13 +32,12 @@ impl Abilities {
     /// cannot serve.
     pub(super) fn fit(self, message: &ToFabric) -> Option<Cow<'_, ToFabric>> {
         match message {
-            _ if self.has_uplinks && self.balances_load => Some(Cow::Borrowed(message)),
+            _ if self.has_uplinks && self.balances_load && self.has_netdevs => Some(Cow::Borrowed(message)),
+            // One without interfaces on port groups refuses such a port, and its socket.
             ToFabric::Attach { via: Attachment::Packet(_), .. } if !self.has_uplinks => None,
-            ToFabric::Configure(config) if config.ports.iter().any(is_uplink) => {
+            ToFabric::Configure(config) => {
                 let mut fitting = config.clone();
-                if !self.has_uplinks {
-                    fitting.ports.retain(|port| !is_uplink(port));
-                }
+                fitting.ports.retain(|port| self.serves(port));
                 for team in fitting.teams.iter_mut().filter(|team| team.policy == TeamPolicy::Load) {
                     // Such a team begins as one by port.
                     team.policy = TeamPolicy::PortId;
@@ -49,13 +50,18 @@ impl Abilities {
 
     /// Returns the ports of a configuration that the fabric cannot serve, each with the reason.
     pub(super) fn unfit(self, config: &FabricConfig) -> impl Iterator<Item = (PortId, String)> {
-        let unfit = config.ports.iter().filter(move |port| !self.has_uplinks && is_uplink(port));
-        unfit.map(|port| (port.id, NO_UPLINKS.to_owned()))
+        let unfit = config.ports.iter().filter(move |port| !self.serves(port));
+        unfit.map(|port| (port.id, UNKNOWN_KIND.to_owned()))
     }
-}
 
-fn is_uplink(port: &PortConfig) -> bool {
-    port.kind == PortKind::Uplink
+    /// Returns whether the fabric knows ports of this kind.
+    fn serves(self, port: &PortConfig) -> bool {
+        match port.kind {
+            PortKind::Uplink => self.has_uplinks,
+            PortKind::Netdev => self.has_netdevs,
+            PortKind::VhostUser { .. } | PortKind::Tap { .. } | PortKind::Stream => true,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -79,7 +85,8 @@ mod tests {
         let attach = ToFabric::Attach { port: PortId(2), via };
         let configure = ToFabric::Configure(config.clone());
 
-        let now = Abilities { answers_pings: true, has_uplinks: true, balances_load: true };
+        let now =
+            Abilities { answers_pings: true, has_uplinks: true, balances_load: true, has_netdevs: true };
         assert_eq!(now.fit(&configure).as_deref(), Some(&configure));
         assert_eq!(now.fit(&attach).as_deref(), Some(&attach));
         assert_eq!(now.unfit(&config).count(), 0);
@@ -110,5 +117,7 @@ mod tests {
         let fitting = ToFabric::Configure(FabricConfig { teams, ..config.clone() });
         assert_eq!(earlier.fit(&ToFabric::Configure(config.clone())).as_deref(), Some(&fitting));
         assert_eq!(earlier.unfit(&config).count(), 0);
+        let netdev = FabricConfig { ports: vec![port(3, PortKind::Netdev)], ..FabricConfig::default() };
+        assert_eq!(earlier.unfit(&netdev).map(|(port, _)| port).collect::<Vec<_>>(), [PortId(3)]);
     }
 }

@@ -278,11 +278,12 @@ impl Shared {
                     answers_pings,
                     has_uplinks,
                     balances_load,
+                    has_netdevs,
                     ..
                 },
                 _,
             )) => {
-                let abilities = Abilities { answers_pings, has_uplinks, balances_load };
+                let abilities = Abilities { answers_pings, has_uplinks, balances_load, has_netdevs };
                 Ok(Greeting { version, revision, abilities })
             }
             Some((FromFabric::Welcome { protocol, .. }, _)) => Err(io::Error::other(format!(

@@ -168,6 +168,9 @@ pub(super) fn exists_already(kind: Kind, name: &Name) -> ApiError {
             "`taut port set {name}` changes its port group and coalescing; detach it first for the rest \
              (`taut port detach {name}`), or use another name"
         ),
+        Kind::Netdev => {
+            format!("to move it to another port group: taut netdev set {name} --portgroup NAME")
+        }
         Kind::Uplink => format!("to move it to another vSwitch: taut uplink set {name} --vswitch NAME"),
         Kind::Host => "`taut host set` changes the host's settings".to_owned(),
     };

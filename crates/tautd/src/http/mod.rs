@@ -147,6 +147,7 @@ fn not_found(kind: Kind, name: &Name) -> ApiError {
         Kind::PortGroup => "taut portgroup list",
         Kind::Netns => "taut netns list",
         Kind::External => "taut port list",
+        Kind::Netdev => "taut netdev list",
         Kind::Uplink => "taut uplink list",
         Kind::Host => "taut host settings",
     };

@@ -7,7 +7,7 @@ use utoipa::OpenApi;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
-use super::resources::{external, netns, portgroups, uplinks, vswitches};
+use super::resources::{external, netdevs, netns, portgroups, uplinks, vswitches};
 use super::{audit, daemon, events, host, kvm, metrics, patch, ports, table, vms};
 
 #[derive(OpenApi)]
@@ -37,6 +37,10 @@ use super::{audit, daemon, events, host, kvm, metrics, patch, ports, table, vms}
         external::show_external,
         external::put_external,
         external::delete_external,
+        netdevs::list_netdevs,
+        netdevs::show_netdev,
+        netdevs::put_netdev,
+        netdevs::delete_netdev,
         uplinks::list_uplinks,
         uplinks::show_uplink,
         uplinks::put_uplink,

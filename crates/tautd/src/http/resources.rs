@@ -1,11 +1,12 @@
-//! vSwitches, port groups, namespace attachments, external ports and uplinks: `/v1/vswitches` and
-//! others.
+//! vSwitches, port groups, namespace attachments, external ports, interfaces and uplinks:
+//! `/v1/vswitches` and others.
 
 use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use taut_api::netdev::{NetdevSpec, NetdevStatus};
 use taut_api::network::{
     ExternalPortSpec, ExternalPortStatus, NetnsSpec, NetnsStatus, PortGroupSpec, PortGroupStatus,
     VSwitchSpec, VSwitchStatus,
@@ -22,7 +23,7 @@ use super::Shared;
 use super::body::{Body, Condition, Failure, Named};
 use super::documents::{self, Resource};
 use crate::board::Seen;
-use crate::reconcile::admit_interface;
+use crate::reconcile::{admit_interface, admit_netdev_interface, learned_address};
 use crate::status;
 use crate::store::{Change, Kind};
 
@@ -164,6 +165,25 @@ handlers!(
     "Detaches an external port."
 );
 handlers!(
+    netdevs,
+    Netdevs,
+    NetdevSpec,
+    NetdevStatus,
+    "Attachments",
+    "Name of the network interface",
+    NETDEVS,
+    NETDEV,
+    list_netdevs,
+    show_netdev,
+    put_netdev,
+    delete_netdev,
+    "Lists all interfaces on port groups.",
+    "Shows one interface on a port group.",
+    "Puts a network interface of the host on a port group, or changes its port; with `If-None-Match: *` only \
+     a new one, with `If-Match: \"REVISION\"` only changes that revision.",
+    "Gives the interface back to the host as it was."
+);
+handlers!(
     uplinks,
     Uplinks,
     UplinkSpec,
@@ -292,6 +312,34 @@ impl Resource for ExternalPorts {
 
     fn status(desired: &Desired, seen: &Seen, name: &Name) -> ExternalPortStatus {
         status::external(desired, seen, name)
+    }
+}
+
+struct Netdevs;
+
+impl Resource for Netdevs {
+    type Spec = NetdevSpec;
+    type Status = NetdevStatus;
+    const KIND: Kind = Kind::Netdev;
+
+    fn specs(desired: &Desired) -> &BTreeMap<Name, NetdevSpec> {
+        &desired.netdevs
+    }
+
+    fn change(name: Name, spec: Option<NetdevSpec>) -> Change {
+        Change::Netdev(name, spec)
+    }
+
+    fn complete(name: &Name, spec: &mut NetdevSpec) {
+        spec.mac = spec.mac.or_else(|| learned_address(name));
+    }
+
+    fn admit(desired: &Desired, name: &Name, spec: &NetdevSpec) -> Result<(), ApiError> {
+        admit_netdev_interface(desired, name, spec)
+    }
+
+    fn status(desired: &Desired, seen: &Seen, name: &Name) -> NetdevStatus {
+        status::netdev(desired, seen, name)
     }
 }
 

@@ -10,7 +10,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use taut_api::path;
 use taut_api::role::Role;
 
-use super::resources::{external, netns, portgroups, uplinks, vswitches};
+use super::resources::{external, netdevs, netns, portgroups, uplinks, vswitches};
 use super::{Shared, audit, daemon, events, gate, host, kvm, metrics, openapi, patch, ports, vms};
 
 /// One method of one path.
@@ -71,6 +71,10 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(View, get(), path::EXTERNAL_PORT.pattern(), external::show_external),
         Route::new(Admin, Method::PUT, path::EXTERNAL_PORT.pattern(), external::put_external),
         Route::new(Admin, Method::DELETE, path::EXTERNAL_PORT.pattern(), external::delete_external),
+        Route::new(View, get(), path::NETDEVS, netdevs::list_netdevs),
+        Route::new(View, get(), path::NETDEV.pattern(), netdevs::show_netdev),
+        Route::new(Admin, Method::PUT, path::NETDEV.pattern(), netdevs::put_netdev),
+        Route::new(Admin, Method::DELETE, path::NETDEV.pattern(), netdevs::delete_netdev),
         Route::new(View, get(), path::UPLINKS, uplinks::list_uplinks),
         Route::new(View, get(), path::UPLINK.pattern(), uplinks::show_uplink),
         Route::new(Admin, Method::PUT, path::UPLINK.pattern(), uplinks::put_uplink),

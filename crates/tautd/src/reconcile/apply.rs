@@ -39,6 +39,10 @@ impl Reconciler {
             Action::AttachUplink { name, port } => {
                 self.try_attaching(&Owner::Uplink(name.clone()), |this| this.attach_uplink(&name, port));
             }
+            Action::AttachNetdev { name, port } => {
+                self.try_attaching(&Owner::Netdev(name.clone()), |this| this.attach_netdev(&name, port));
+            }
+            Action::DetachNetdev(name) => self.detach_netdev(&name),
             Action::DetachUplink(name) => self.detach_uplink(&name),
             Action::DetachNetns(name) => self.detach_netns(&name),
             Action::DetachExternal(name) => self.detach_external(&name),

@@ -48,6 +48,7 @@ impl Reconciler {
         }
         let kind = match owner {
             Owner::Netns(_) => "netns",
+            Owner::Netdev(_) => "netdev",
             Owner::Uplink(_) => "uplink",
             Owner::Nic(..) | Owner::Vmci(_) | Owner::External(_) => "external",
         };
@@ -168,6 +169,7 @@ impl Reconciler {
         seen.problems.remove(&document);
         match owner {
             Owner::Netns(name) => drop(seen.observed.netns.remove(name)),
+            Owner::Netdev(name) => drop(seen.observed.netdevs.remove(name)),
             Owner::Uplink(name) => drop(seen.observed.uplinks.remove(name)),
             Owner::External(name) => {
                 seen.observed.external.remove(name);

@@ -35,7 +35,7 @@ use taut_host::enforce::Enforcer;
 use taut_plan::{Plan, plan};
 
 pub(crate) use devices::admit_devices;
-pub(crate) use uplink::admit_interface;
+pub(crate) use uplink::{admit_interface, admit_netdev_interface, learned_address};
 
 use crate::board::Board;
 use crate::fabric::{Fabric, counters::Counters};

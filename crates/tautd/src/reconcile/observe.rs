@@ -36,6 +36,7 @@ impl Reconciler {
             match kind {
                 "netns" => drop(seen.observed.netns.insert(name, serde_json::from_str(&what)?)),
                 "external" => drop(seen.observed.external.insert(name, serde_json::from_str(&what)?)),
+                "netdev" => drop(seen.observed.netdevs.insert(name, serde_json::from_str(&what)?)),
                 "uplink" => drop(seen.observed.uplinks.insert(name, serde_json::from_str(&what)?)),
                 _ => anyhow::bail!("the store remembers `{subject}`, which this version does not know"),
             }

@@ -59,6 +59,9 @@ impl Reconciler {
         for name in seen.netns.keys() {
             self.detach_netns(name);
         }
+        for name in seen.netdevs.keys() {
+            self.detach_netdev(name);
+        }
         for name in seen.uplinks.keys() {
             self.detach_uplink(name);
         }

@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use taut_api::Name;
 use taut_api::host::HostSettings;
+use taut_api::netdev::NetdevSpec;
 use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, VSwitchSpec};
 use taut_api::uplink::UplinkSpec;
 use taut_api::vm::VmDesired;
@@ -20,14 +21,23 @@ pub(crate) enum Kind {
     PortGroup,
     Netns,
     External,
+    Netdev,
     Uplink,
     Host,
 }
 
 impl Kind {
     /// All kinds, each after those that it refers to.
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Host, Self::VSwitch, Self::Uplink, Self::PortGroup, Self::Vm, Self::Netns, Self::External];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Host,
+        Self::VSwitch,
+        Self::Uplink,
+        Self::PortGroup,
+        Self::Vm,
+        Self::Netns,
+        Self::External,
+        Self::Netdev,
+    ];
 
     /// Returns the name of the kind in messages to users.
     pub(crate) const fn noun(self) -> &'static str {
@@ -37,6 +47,7 @@ impl Kind {
             Self::PortGroup => "port group",
             Self::Netns => "namespace attachment",
             Self::External => "external port",
+            Self::Netdev => "interface on a port group",
             Self::Uplink => "uplink",
             Self::Host => "host document",
         }
@@ -50,6 +61,7 @@ impl Kind {
             Self::PortGroup => "portgroup",
             Self::Netns => "netns",
             Self::External => "external",
+            Self::Netdev => "netdev",
             Self::Uplink => "uplink",
             Self::Host => "host",
         }
@@ -65,6 +77,7 @@ pub(crate) enum Change {
     PortGroup(Name, Option<PortGroupSpec>),
     Netns(Name, Option<NetnsSpec>),
     External(Name, Option<ExternalPortSpec>),
+    Netdev(Name, Option<NetdevSpec>),
     Uplink(Name, Option<UplinkSpec>),
     /// There is only one document of this kind; see [`Change::host`].
     Host(Name, Option<HostSettings>),
@@ -83,6 +96,7 @@ impl Change {
             Self::PortGroup(..) => Kind::PortGroup,
             Self::Netns(..) => Kind::Netns,
             Self::External(..) => Kind::External,
+            Self::Netdev(..) => Kind::Netdev,
             Self::Uplink(..) => Kind::Uplink,
             Self::Host(..) => Kind::Host,
         }
@@ -95,6 +109,7 @@ impl Change {
             | Self::PortGroup(name, _)
             | Self::Netns(name, _)
             | Self::External(name, _)
+            | Self::Netdev(name, _)
             | Self::Uplink(name, _)
             | Self::Host(name, _) => name,
         }
@@ -107,6 +122,7 @@ impl Change {
             Self::PortGroup(_, spec) => spec.is_none(),
             Self::Netns(_, spec) => spec.is_none(),
             Self::External(_, spec) => spec.is_none(),
+            Self::Netdev(_, spec) => spec.is_none(),
             Self::Uplink(_, spec) => spec.is_none(),
             Self::Host(_, spec) => spec.is_none(),
         }
@@ -120,6 +136,7 @@ impl Change {
             Self::PortGroup(name, spec) => set(&mut desired.portgroups, name, spec),
             Self::Netns(name, spec) => set(&mut desired.netns, name, spec),
             Self::External(name, spec) => set(&mut desired.external, name, spec),
+            Self::Netdev(name, spec) => set(&mut desired.netdevs, name, spec),
             Self::Uplink(name, spec) => set(&mut desired.uplinks, name, spec),
             Self::Host(_, spec) => desired.host = spec.unwrap_or_default(),
         }
@@ -138,6 +155,7 @@ impl Change {
             Self::PortGroup(name, spec) => values(desired.portgroups.get(name), spec.as_ref()),
             Self::Netns(name, spec) => values(desired.netns.get(name), spec.as_ref()),
             Self::External(name, spec) => values(desired.external.get(name), spec.as_ref()),
+            Self::Netdev(name, spec) => values(desired.netdevs.get(name), spec.as_ref()),
             Self::Uplink(name, spec) => values(desired.uplinks.get(name), spec.as_ref()),
             Self::Host(_, spec) => values(Some(&desired.host), spec.as_ref()),
         };
@@ -156,6 +174,7 @@ impl Change {
             Self::PortGroup(name, _) => text(desired.portgroups.get(name)),
             Self::Netns(name, _) => text(desired.netns.get(name)),
             Self::External(name, _) => text(desired.external.get(name)),
+            Self::Netdev(name, _) => text(desired.netdevs.get(name)),
             Self::Uplink(name, _) => text(desired.uplinks.get(name)),
             Self::Host(..) => text(Some(&desired.host)),
         };
@@ -170,6 +189,7 @@ impl Change {
             Self::PortGroup(_, spec) => serde_json::to_string(spec),
             Self::Netns(_, spec) => serde_json::to_string(spec),
             Self::External(_, spec) => serde_json::to_string(spec),
+            Self::Netdev(_, spec) => serde_json::to_string(spec),
             Self::Uplink(_, spec) => serde_json::to_string(spec),
             Self::Host(_, spec) => serde_json::to_string(spec),
         }
@@ -186,6 +206,7 @@ impl Change {
             Kind::PortGroup => Self::PortGroup(name, read(json)?),
             Kind::Netns => Self::Netns(name, read(json)?),
             Kind::External => Self::External(name, read(json)?),
+            Kind::Netdev => Self::Netdev(name, read(json)?),
             Kind::Uplink => Self::Uplink(name, read(json)?),
             Kind::Host => Self::Host(name, read(json)?),
         })

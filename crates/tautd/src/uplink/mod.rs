@@ -1,4 +1,4 @@
-//! Network interfaces of the host as uplinks.
+//! Network interfaces of the host as uplinks and as ports.
 
 mod socket;
 
@@ -7,10 +7,21 @@ use std::io;
 use taut_api::error::ErrorKind;
 use taut_api::{ApiError, MacAddr, Name};
 use taut_host::kernel::netlink::{Interface, Links, ingress};
+use taut_plan::admission::netdevs::check_netdev;
 use taut_plan::admission::uplinks::{Candidate, check_interface};
-use taut_plan::facts::UplinkSeen;
+use taut_plan::facts::InterfaceSeen;
 
 pub(crate) use socket::{Received, Socket, received};
+
+/// What an interface serves as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A way outside. The host keeps nothing of it.
+    Uplink,
+    /// A port with one station at its other end. It may be in a bridge, which it does not reach
+    /// meanwhile.
+    Port,
+}
 
 /// Returns an interface with the uses that the host has for it, for admission; `None` if there is
 /// none.
@@ -29,6 +40,15 @@ pub(crate) fn speed(name: &Name) -> Option<u64> {
     // The kernel has -1 for an unknown speed.
     let text = std::fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok()?;
     text.trim().parse().ok().filter(|speed| *speed > 0)
+}
+
+/// Returns the address that the bridge of an interface has learned there, if it is a single one.
+pub(crate) fn learned_address(name: &Name) -> Option<MacAddr> {
+    let learned = taut_host::kernel::bridge::learned_addresses(name.as_str()).ok()?;
+    match learned[..] {
+        [mac] => Some(MacAddr(mac)),
+        _ => None,
+    }
 }
 
 fn look(name: &Name) -> Result<Option<(Interface, Candidate)>, ApiError> {
@@ -50,9 +70,16 @@ fn look(name: &Name) -> Result<Option<(Interface, Candidate)>, ApiError> {
 ///
 /// # Errors
 /// The interface does not exist, or the host uses it; or the other one cannot be given back.
-pub(crate) fn prepare(name: &Name, before: Option<&UplinkSeen>) -> Result<UplinkSeen, ApiError> {
+pub(crate) fn prepare(
+    name: &Name,
+    role: Role,
+    before: Option<&InterfaceSeen>,
+) -> Result<InterfaceSeen, ApiError> {
     let (found, candidate) = look(name)?.unzip();
-    check_interface(name, candidate.as_ref())?;
+    match role {
+        Role::Uplink => check_interface(name, candidate.as_ref())?,
+        Role::Port => check_netdev(name, candidate.as_ref())?,
+    }
     let found = found.ok_or_else(|| failed("looking at it", name, &io::ErrorKind::NotFound.into()))?;
     let boot = boot();
     // Keep what was noted first: an earlier attachment has changed what the interface shows now.
@@ -63,7 +90,7 @@ pub(crate) fn prepare(name: &Name, before: Option<&UplinkSeen>) -> Result<Uplink
     }
     let has_clsact = Links::open().and_then(|mut links| ingress::has_clsact(&mut links, found.index));
     let has_clsact = has_clsact.map_err(|error| failed("looking at its filters", name, &error))?;
-    Ok(UplinkSeen {
+    Ok(InterfaceSeen {
         boot,
         index: found.index,
         was_down: same.map_or(!found.is_up, |before| before.was_down),
@@ -73,18 +100,21 @@ pub(crate) fn prepare(name: &Name, before: Option<&UplinkSeen>) -> Result<Uplink
         speed_mbit: same.and_then(|before| before.speed_mbit),
         lost: before.and_then(|before| before.lost.clone()),
         lost_frames: before.map_or(0, |before| before.lost_frames),
-        ..UplinkSeen::default()
+        ..InterfaceSeen::default()
     })
 }
 
 /// Sets the interface up, keeps its frames from the host's own network stack, and opens a socket.
 /// Notes in `seen` what this kernel lacks.
-pub(crate) fn attach(name: &Name, seen: &mut UplinkSeen) -> Result<Socket, ApiError> {
+pub(crate) fn attach(name: &Name, role: Role, seen: &mut InterfaceSeen) -> Result<Socket, ApiError> {
     let open = || {
         let mut links = Links::open()?;
         ingress::hide(&mut links, seen.index)?;
+        if role == Role::Port {
+            ingress::silence(&mut links, seen.index)?;
+        }
         links.set_up(seen.index)?;
-        socket::open(name.as_str(), seen.index)
+        socket::open(name.as_str(), seen.index, role)
     };
     let socket = open().map_err(|error| failed("setting it up", name, &error))?;
     seen.missing.clone_from(&socket.missing);
@@ -98,7 +128,7 @@ pub(crate) fn attach(name: &Name, seen: &mut UplinkSeen) -> Result<Socket, ApiEr
 
 /// Gives the interface back as it was. An interface that is gone needs nothing, and neither does
 /// one of an earlier boot. One that was renamed, or has another address, is the same one.
-pub(crate) fn detach(seen: &UplinkSeen) -> io::Result<()> {
+pub(crate) fn detach(seen: &InterfaceSeen) -> io::Result<()> {
     let mut links = Links::open()?;
     if !is_of(seen, &boot()) || links.interface_by_index(seen.index)?.is_none() {
         return Ok(());
@@ -112,7 +142,7 @@ pub(crate) fn detach(seen: &UplinkSeen) -> io::Result<()> {
 
 /// Returns whether something was noted in this boot of the host. An earlier version did not note
 /// the boot.
-fn is_of(seen: &UplinkSeen, boot: &str) -> bool {
+fn is_of(seen: &InterfaceSeen, boot: &str) -> bool {
     seen.boot.is_empty() || seen.boot == boot
 }
 

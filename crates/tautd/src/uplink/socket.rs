@@ -13,6 +13,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::system::uname;
 use taut_api::fabric::message::{PacketRing, PacketSocket};
 
+use super::Role;
+
 /// Version of the ring's format (`enum tpacket_versions`).
 const TPACKET_V2: libc::c_int = 1;
 /// Bytes of a slot: the longest frame that the kernel merges, and the headers before it.
@@ -47,7 +49,7 @@ pub(crate) struct Socket {
 }
 
 /// Opens a socket that sends and receives all frames of an interface, and the file of its carrier.
-pub(super) fn open(name: &str, interface: u32) -> io::Result<Socket> {
+pub(super) fn open(name: &str, interface: u32, role: Role) -> io::Result<Socket> {
     let folder = format!("/sys/class/net/{name}");
     let carrier = File::open(format!("{folder}/carrier"))?.into();
     let index = read_to_string(format!("{folder}/ifindex"))?;
@@ -61,6 +63,10 @@ pub(super) fn open(name: &str, interface: u32) -> io::Result<Socket> {
     set(&fd, libc::PACKET_VERSION, &TPACKET_V2)?;
     set(&fd, libc::PACKET_IGNORE_OUTGOING, &1)?;
     set(&fd, libc::PACKET_VNET_HDR, &1)?;
+    if role == Role::Port {
+        // The filter for the host's own frames does not meet those of this socket then.
+        set(&fd, libc::PACKET_QDISC_BYPASS, &1)?;
+    }
     let mut missing = Vec::new();
     let uso = takes_uso();
     if !uso {

@@ -28,6 +28,7 @@ impl Kind {
             Self::Port(PortConfig { kind: PortKind::VhostUser { .. }, .. }, _) => "a vNIC's port",
             Self::Port(PortConfig { kind: PortKind::Tap { .. }, .. }, _) => "a TAP port",
             Self::Port(PortConfig { kind: PortKind::Stream, .. }, _) => "an emulated card's port",
+            Self::Port(PortConfig { kind: PortKind::Netdev, .. }, _) => "an interface's port",
             Self::Port(PortConfig { kind: PortKind::Uplink, .. }, _) => "an uplink",
             Self::Socket(_) => "a VMCI device",
         }

@@ -177,7 +177,10 @@ impl Entry {
                 self.plugged = Some(Plugged::Device(Attachment::Tap { uso }, tap));
                 Ok(())
             }
-            (Attachment::Packet(setup), Kind::Port(PortConfig { kind: PortKind::Uplink, .. }, device)) => {
+            (
+                Attachment::Packet(setup),
+                Kind::Port(PortConfig { kind: PortKind::Uplink | PortKind::Netdev, .. }, device),
+            ) => {
                 fds.iter_mut().for_each(ForeignFd::admit);
                 let [socket, carrier]: [ForeignFd; 2] = fds
                     .try_into()

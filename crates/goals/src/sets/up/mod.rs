@@ -1,6 +1,7 @@
 //! UP: the physical edge.
 
 mod up1;
+mod up10;
 mod up12;
 mod up13;
 mod up14;
@@ -23,6 +24,7 @@ pub(super) const SET: Set = Set {
         &up5::ROW,
         &up6::ROW,
         &up9::ROW,
+        &up10::ROW,
         &up12::ROW,
         &up13::ROW,
         &up14::ROW,

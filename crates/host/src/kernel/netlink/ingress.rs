@@ -1,7 +1,8 @@
-//! Frames that an interface passes on to the host's own network stack: all, or none.
+//! Frames that pass between an interface and the host's own network stack: all, or none.
 //!
-//! A filter at the interface's ingress drops them: a classic BPF program with one instruction in
-//! the queueing discipline `clsact` (tc(8)). Packet sockets get their copy of a frame before it.
+//! Filters drop them: a classic BPF program with one instruction in the queueing discipline
+//! `clsact` (tc(8)). At the ingress, packet sockets get their copy of a frame before it. At the
+//! egress, frames of a packet socket that bypasses queueing disciplines do not meet it.
 
 use std::io;
 
@@ -45,6 +46,17 @@ pub fn has_clsact(links: &mut Links, interface: u32) -> io::Result<bool> {
 
 /// Keeps all frames of an interface from the host. Doing it again changes nothing.
 pub fn hide(links: &mut Links, interface: u32) -> io::Result<()> {
+    drop_all(links, interface, INGRESS_FILTERS)
+}
+
+/// Keeps the host's own frames from an interface, for instance those of the bridge that the
+/// interface is in. Doing it again changes nothing.
+pub fn silence(links: &mut Links, interface: u32) -> io::Result<()> {
+    drop_all(links, interface, EGRESS_FILTERS)
+}
+
+/// Makes the filter that drops all frames of a direction.
+fn drop_all(links: &mut Links, interface: u32, direction: u32) -> io::Result<()> {
     make(links, Rtm::Newqdisc, clsact(interface)?)?;
     let mut program = RETURN.to_ne_bytes().to_vec();
     // No jumps.
@@ -60,16 +72,18 @@ pub fn hide(links: &mut Links, interface: u32) -> io::Result<()> {
         let option = RtattrBuilder::default().rta_type(kind).rta_payload(Buffer::from(bytes)).build();
         nested = nested.nest(&option.map_err(io::Error::other)?).map_err(io::Error::other)?;
     }
-    let filter = message(interface, 1, INGRESS_FILTERS, info(), [kind("bpf")?, nested])?;
+    let filter = message(interface, 1, direction, info(), [kind("bpf")?, nested])?;
     make(links, Rtm::Newtfilter, filter)
 }
 
-/// Passes the frames of an interface on to the host again. `and_clsact` removes the queueing
+/// Lets frames pass between an interface and the host again. `and_clsact` removes the queueing
 /// discipline as well, unless somebody else has a filter in it by now. What is absent already is no
 /// error.
 pub fn show(links: &mut Links, interface: u32, and_clsact: bool) -> io::Result<()> {
-    let filter = message(interface, 1, INGRESS_FILTERS, info(), [kind("bpf")?])?;
-    remove(links, Rtm::Deltfilter, filter)?;
+    for direction in [INGRESS_FILTERS, EGRESS_FILTERS] {
+        let filter = message(interface, 1, direction, info(), [kind("bpf")?])?;
+        remove(links, Rtm::Deltfilter, filter)?;
+    }
     if and_clsact && !has_filters(links, interface)? {
         remove(links, Rtm::Delqdisc, clsact(interface)?)?;
     }
