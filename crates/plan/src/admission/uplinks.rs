@@ -146,7 +146,7 @@ pub fn admit_teaming(
 pub fn check_interface(name: &Name, found: Option<&Candidate>) -> Result<(), ApiError> {
     if name.as_str().len() > MAX_IFNAME {
         return Err(invalid(
-            format!("`{name}` cannot be an uplink: the name of an interface has at most {MAX_IFNAME} bytes"),
+            format!("`{name}` is no interface: the name of one has at most {MAX_IFNAME} bytes"),
             "`ip -brief link` lists the host's interfaces",
         ));
     }
@@ -164,7 +164,7 @@ pub fn check_interface(name: &Name, found: Option<&Candidate>) -> Result<(), Api
     }
     if !found.is_ethernet {
         return Err(invalid(
-            format!("`{name}` cannot be an uplink: it is no Ethernet interface"),
+            format!("`{name}` is no Ethernet interface"),
             "`ip -brief link` lists the host's interfaces; use one with an Ethernet address",
         ));
     }

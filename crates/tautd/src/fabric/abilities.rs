@@ -33,14 +33,14 @@ impl Abilities {
     pub(super) fn fit(self, message: &ToFabric) -> Option<Cow<'_, ToFabric>> {
         match message {
             _ if self.has_uplinks && self.balances_load && self.has_netdevs => Some(Cow::Borrowed(message)),
-            // One without interfaces on port groups refuses such a port, and its socket.
             ToFabric::Attach { via: Attachment::Packet(_), .. } if !self.has_uplinks => None,
             ToFabric::Configure(config) => {
                 let mut fitting = config.clone();
                 fitting.ports.retain(|port| self.serves(port));
-                for team in fitting.teams.iter_mut().filter(|team| team.policy == TeamPolicy::Load) {
-                    // Such a team begins as one by port.
-                    team.policy = TeamPolicy::PortId;
+                // Such a team begins as one by port.
+                let balanced = fitting.teams.iter_mut().filter(|team| team.policy == TeamPolicy::Load);
+                if !self.balances_load {
+                    balanced.for_each(|team| team.policy = TeamPolicy::PortId);
                 }
                 Some(Cow::Owned(ToFabric::Configure(fitting)))
             }
@@ -117,6 +117,9 @@ mod tests {
         let fitting = ToFabric::Configure(FabricConfig { teams, ..config.clone() });
         assert_eq!(earlier.fit(&ToFabric::Configure(config.clone())).as_deref(), Some(&fitting));
         assert_eq!(earlier.unfit(&config).count(), 0);
+        let balancing = Abilities { balances_load: true, ..earlier };
+        let same = ToFabric::Configure(config.clone());
+        assert_eq!(balancing.fit(&same).as_deref(), Some(&same));
         let netdev = FabricConfig { ports: vec![port(3, PortKind::Netdev)], ..FabricConfig::default() };
         assert_eq!(earlier.unfit(&netdev).map(|(port, _)| port).collect::<Vec<_>>(), [PortId(3)]);
     }

@@ -29,12 +29,13 @@ const MOST: usize = 30;
 const LONGEST: usize = 1000;
 
 /// Paths below which the resources of a kind are.
-const KINDS: [(&str, Kind); 7] = [
+const KINDS: [(&str, Kind); 8] = [
     (path::VMS, Kind::Vm),
     (path::VSWITCHES, Kind::VSwitch),
     (path::PORTGROUPS, Kind::PortGroup),
     (path::NETNS, Kind::Netns),
     (path::EXTERNAL_PORTS, Kind::External),
+    (path::NETDEVS, Kind::Netdev),
     (path::UPLINKS, Kind::Uplink),
     (path::HOST, Kind::Host),
 ];

@@ -187,7 +187,7 @@ impl Reconciler {
         self.finish_starts();
         self.notice_ends();
         self.look_for_interfaces();
-        self.look_at_uplinks();
+        self.look_at_interfaces();
         let revision = self.store.state().revision;
         let plan = self.plan();
         self.give_up_unplanned_starts(&plan.actions);

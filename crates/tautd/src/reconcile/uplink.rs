@@ -49,7 +49,12 @@ impl Reconciler {
         if !self.store.state().desired.uplinks.contains_key(name) {
             return Ok(false);
         }
-        let before = self.board.lock().observed.uplinks.get(name).cloned();
+        let observed = self.board.lock().observed.clone();
+        if observed.netdevs.contains_key(name) {
+            // It has to be given back first.
+            return Ok(false);
+        }
+        let before = observed.uplinks.get(name).cloned();
         self.attach_interface(&Owner::Uplink(name.clone()), Role::Uplink, name, before.as_ref(), port)
     }
 
@@ -59,9 +64,14 @@ impl Reconciler {
         if !self.store.state().desired.netdevs.contains_key(name) {
             return Ok(false);
         }
-        let before = self.board.lock().observed.netdevs.get(name).cloned();
+        let observed = self.board.lock().observed.clone();
+        if observed.uplinks.contains_key(name) {
+            // It has to be given back first.
+            return Ok(false);
+        }
+        let before = observed.netdevs.get(name).cloned();
         if let (Some(before), Ok(Some(found))) = (&before, uplink::interface(name))
-            && before.index != found.index
+            && !uplink::is_about(before, &found)
         {
             return Err(ApiError::new(
                 ErrorKind::Unavailable,
@@ -118,7 +128,7 @@ impl Reconciler {
     /// Looks once a second at the interfaces of uplinks and on port groups: whether they are still
     /// there, up and with a carrier, and how many frames the kernel has dropped. An interface that
     /// somebody has set down is left so. A socket that receives nothing any more is replaced.
-    pub(super) fn look_at_uplinks(&mut self) {
+    pub(super) fn look_at_interfaces(&mut self) {
         const SUBJECT: &str = "interfaces";
         if !self.retries.is_due(SUBJECT) {
             return;

@@ -2,6 +2,7 @@
 
 mod socket;
 
+use std::collections::BTreeSet;
 use std::io;
 
 use taut_api::error::ErrorKind;
@@ -16,7 +17,7 @@ pub(crate) use socket::{Received, Socket, received};
 /// What an interface serves as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A way outside. The host keeps nothing of it.
+    /// A way outside. The host's own stack gets none of its frames.
     Uplink,
     /// A port with one station at its other end. It may be in a bridge, which it does not reach
     /// meanwhile.
@@ -45,10 +46,9 @@ pub(crate) fn speed(name: &Name) -> Option<u64> {
 /// Returns the address that the bridge of an interface has learned there, if it is a single one.
 pub(crate) fn learned_address(name: &Name) -> Option<MacAddr> {
     let learned = taut_host::kernel::bridge::learned_addresses(name.as_str()).ok()?;
-    match learned[..] {
-        [mac] => Some(MacAddr(mac)),
-        _ => None,
-    }
+    // The bridge has an entry for each VLAN of an address.
+    let mut distinct = BTreeSet::from_iter(learned).into_iter();
+    distinct.next().filter(|_| distinct.next().is_none()).map(MacAddr)
 }
 
 fn look(name: &Name) -> Result<Option<(Interface, Candidate)>, ApiError> {
@@ -138,6 +138,12 @@ pub(crate) fn detach(seen: &InterfaceSeen) -> io::Result<()> {
         links.set_down(seen.index)?;
     }
     ingress::show(&mut links, seen.index, seen.made_filters)
+}
+
+/// Returns whether a note is about an interface as it is now: of the same number, in the same boot
+/// of the host.
+pub(crate) fn is_about(seen: &InterfaceSeen, found: &Interface) -> bool {
+    seen.index == found.index && is_of(seen, &boot())
 }
 
 /// Returns whether something was noted in this boot of the host. An earlier version did not note

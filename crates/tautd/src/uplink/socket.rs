@@ -12,6 +12,7 @@ use rustix::net::sockopt::set_socket_send_buffer_size_force;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::system::uname;
 use taut_api::fabric::message::{PacketRing, PacketSocket};
+use taut_host::kernel::netlink::ingress;
 
 use super::Role;
 
@@ -64,8 +65,8 @@ pub(super) fn open(name: &str, interface: u32, role: Role) -> io::Result<Socket>
     set(&fd, libc::PACKET_IGNORE_OUTGOING, &1)?;
     set(&fd, libc::PACKET_VNET_HDR, &1)?;
     if role == Role::Port {
-        // The filter for the host's own frames does not meet those of this socket then.
-        set(&fd, libc::PACKET_QDISC_BYPASS, &1)?;
+        // The filter that keeps the host's own frames away lets frames with this mark pass.
+        set_at(&fd, libc::SOL_SOCKET, libc::SO_MARK, &ingress::MARK)?;
     }
     let mut missing = Vec::new();
     let uso = takes_uso();
@@ -157,11 +158,15 @@ fn bind(fd: &OwnedFd, interface: u32) -> io::Result<()> {
 
 /// Sets an option of packet sockets. `T` is the type that the kernel reads for it.
 fn set<T: Copy>(fd: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
+    set_at(fd, libc::SOL_PACKET, option, value)
+}
+
+/// Sets an option of one level. `T` is the type that the kernel reads for it.
+fn set_at<T: Copy>(fd: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel reads `len` bytes of `value`, which has that many. The descriptor is open.
-    let result = unsafe {
-        libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, option, std::ptr::from_ref(value).cast(), len)
-    };
+    let result =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), len) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

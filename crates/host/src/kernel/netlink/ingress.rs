@@ -2,7 +2,7 @@
 //!
 //! Filters drop them: a classic BPF program with one instruction in the queueing discipline
 //! `clsact` (tc(8)). At the ingress, packet sockets get their copy of a frame before it. At the
-//! egress, frames of a packet socket that bypasses queueing disciplines do not meet it.
+//! egress, frames with a mark pass: those of the socket that serves the interface.
 
 use std::io;
 
@@ -29,8 +29,19 @@ const TCA_BPF_FLAGS: u16 = 8;
 const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
 /// `BPF_RET | BPF_K`: return a constant.
 const RETURN: u16 = 0x06;
+/// `BPF_LD | BPF_W | BPF_ABS`: load a word.
+const LOAD: u16 = 0x20;
+/// `BPF_JMP | BPF_JEQ | BPF_K`: compare the word with a constant.
+const JUMP_IF_EQUAL: u16 = 0x15;
+/// `SKF_AD_OFF + SKF_AD_MARK`: the place of a frame's mark.
+const MARK_OF_FRAME: u32 = 0xffff_f014;
 /// Verdict: drop the frame.
 const TC_ACT_SHOT: u32 = 2;
+/// Verdict: go on to the next filter.
+const TC_ACT_UNSPEC: u32 = u32::MAX;
+
+/// Mark (`SO_MARK`) of frames that pass [`silence`].
+pub const MARK: u32 = 0x7a75_7400;
 
 /// Priority of the filter, by which tc(8) shows it (`pref 31349`). Filters with a lower number come
 /// first.
@@ -38,33 +49,70 @@ const PRIORITY: u32 = 0x7a75;
 
 /// Returns whether an interface has a `clsact` or `ingress` queueing discipline.
 pub fn has_clsact(links: &mut Links, interface: u32) -> io::Result<bool> {
+    Ok(ingress_qdisc(links, interface)?.is_some())
+}
+
+/// Returns the `clsact` or `ingress` queueing discipline of an interface.
+fn ingress_qdisc(links: &mut Links, interface: u32) -> io::Result<Option<Tcmsg>> {
     let all = links.0.list(Rtm::Getqdisc, message(interface, 0, 0, 0, [])?)?;
-    let is_clsact =
+    let is_wanted =
         |qdisc: &Tcmsg| *qdisc.tcm_ifindex() == interface.cast_signed() && *qdisc.tcm_parent() == TC_H_CLSACT;
-    Ok(all.iter().any(is_clsact))
+    Ok(all.into_iter().find(is_wanted))
+}
+
+/// Returns the kind of a queueing discipline, with its terminating zero.
+fn kind_of(qdisc: &Tcmsg) -> Vec<u8> {
+    let attributes = qdisc.rtattrs().get_attr_handle();
+    let kind = attributes.get_attribute(Tca::Kind);
+    kind.map(|kind| kind.rta_payload().as_ref().to_vec()).unwrap_or_default()
 }
 
 /// Keeps all frames of an interface from the host. Doing it again changes nothing.
 pub fn hide(links: &mut Links, interface: u32) -> io::Result<()> {
-    drop_all(links, interface, INGRESS_FILTERS)
+    make_filter(links, interface, INGRESS_FILTERS, &[(RETURN, 0, 0, TC_ACT_SHOT)])
 }
 
 /// Keeps the host's own frames from an interface, for instance those of the bridge that the
-/// interface is in. Doing it again changes nothing.
+/// interface is in. Frames with [`MARK`] pass. Doing it again changes nothing.
+///
+/// # Errors
+/// The kernel refuses it, or the interface has the queueing discipline `ingress` in place of
+/// `clsact`, which has no filters for sent frames.
 pub fn silence(links: &mut Links, interface: u32) -> io::Result<()> {
-    drop_all(links, interface, EGRESS_FILTERS)
+    if ingress_qdisc(links, interface)?.is_some_and(|qdisc| kind_of(&qdisc) == b"ingress\0") {
+        return Err(io::Error::other(
+            "its queueing discipline `ingress` has no filters for what the host sends; hint: tc qdisc del dev \
+             INTERFACE ingress",
+        ));
+    }
+    let program = [
+        (LOAD, 0, 0, MARK_OF_FRAME),
+        // Skips no instruction if they are equal, and one otherwise.
+        (JUMP_IF_EQUAL, 0, 1, MARK),
+        (RETURN, 0, 0, TC_ACT_UNSPEC),
+        (RETURN, 0, 0, TC_ACT_SHOT),
+    ];
+    make_filter(links, interface, EGRESS_FILTERS, &program)
 }
 
-/// Makes the filter that drops all frames of a direction.
-fn drop_all(links: &mut Links, interface: u32, direction: u32) -> io::Result<()> {
+/// Makes the filter of a direction with a classic BPF program: code, both jumps and a constant of
+/// each instruction.
+fn make_filter(
+    links: &mut Links,
+    interface: u32,
+    direction: u32,
+    program: &[(u16, u8, u8, u32)],
+) -> io::Result<()> {
     make(links, Rtm::Newqdisc, clsact(interface)?)?;
-    let mut program = RETURN.to_ne_bytes().to_vec();
-    // No jumps.
-    program.extend([0, 0]);
-    program.extend(TC_ACT_SHOT.to_ne_bytes());
+    let mut bytes = Vec::new();
+    for (code, if_true, if_false, constant) in program {
+        bytes.extend(code.to_ne_bytes());
+        bytes.extend([*if_true, *if_false]);
+        bytes.extend(constant.to_ne_bytes());
+    }
     let options = [
-        (TCA_BPF_OPS_LEN, 1_u16.to_ne_bytes().to_vec()),
-        (TCA_BPF_OPS, program),
+        (TCA_BPF_OPS_LEN, (program.len() as u16).to_ne_bytes().to_vec()),
+        (TCA_BPF_OPS, bytes),
         (TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT.to_ne_bytes().to_vec()),
     ];
     let mut nested = attribute(Tca::Options, Buffer::new())?;
