@@ -160,7 +160,7 @@ impl Cable {
         ]
         .concat();
         let is_timer = |word: &&str| word.contains('.') && word.parse::<f64>().is_ok();
-        let lasting = all.split_whitespace().filter(|word| !is_timer(word) && *word != "tentative");
+        let lasting = all.split(' ').filter(|word| !is_timer(word) && *word != "tentative");
         lasting.collect::<Vec<_>>().join(" ")
     }
 }

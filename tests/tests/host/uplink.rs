@@ -210,7 +210,7 @@ fn a_card_in_use_is_refused_and_left_as_it_is() {
     let absent = taut.refused(["uplink", "add", "sw", "tt-absent"]);
     assert!(absent.contains("this host has no network interface `tt-absent`"), "{absent}");
     let loopback = taut.refused(["uplink", "add", "sw", "lo"]);
-    assert!(loopback.contains("it is no Ethernet interface"), "{loopback}");
+    assert!(loopback.contains("`lo` is no Ethernet interface"), "{loopback}");
     let nowhere = taut.refused(["uplink", "add", "nowhere", card]);
     assert!(nowhere.contains("vSwitch `nowhere`, which does not exist"), "{nowhere}");
     taut.ok(["uplink", "add", "sw", card]);
