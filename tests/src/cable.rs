@@ -120,6 +120,11 @@ impl Cable {
         }
     }
 
+    /// Takes all frames that have come from the card.
+    pub fn drain(&self) {
+        while self.receive_if(Duration::ZERO, |_| true).is_some() {}
+    }
+
     /// Returns the next frame from the card.
     ///
     /// # Panics
@@ -144,8 +149,22 @@ impl Cable {
         Self::state_of(&self.card)
     }
 
+    /// Returns the number of those for which the card is promiscuous, as `ip` shows it.
+    ///
+    /// # Panics
+    /// If there is no such card.
+    pub fn promiscuity(&self) -> u32 {
+        let output = Command::new("ip").args(["-d", "link", "show", "dev", &self.card]).output();
+        let text = String::from_utf8_lossy(&output.expect("iproute2 can be run").stdout).into_owned();
+        let count =
+            text.split_once("promiscuity ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+        count.expect("the card is there")
+    }
+
     /// Returns what the host says of a card that has this name now, without what changes by itself:
-    /// timers of a bridge, and whether an address is still checked for duplicates.
+    /// timers of a bridge, whether an address is still checked for duplicates, and the count of
+    /// sockets for which the card is promiscuous, which a socket leaves when its last descriptor is
+    /// closed ([`Self::promiscuity`]).
     pub fn state_of(card: &str) -> String {
         let say = |program: &str, words: &str| {
             let output = Command::new(program).args(words.split_whitespace()).args(["dev", card]).output();
@@ -160,8 +179,16 @@ impl Cable {
         ]
         .concat();
         let is_timer = |word: &&str| word.contains('.') && word.parse::<f64>().is_ok();
-        let lasting = all.split(' ').filter(|word| !is_timer(word) && *word != "tentative");
-        lasting.collect::<Vec<_>>().join(" ")
+        let mut lasting = Vec::new();
+        let mut words = all.split(' ');
+        while let Some(word) = words.next() {
+            if word == "promiscuity" {
+                words.next();
+            } else if !is_timer(&word) && word != "tentative" {
+                lasting.push(word);
+            }
+        }
+        lasting.join(" ")
     }
 }
 

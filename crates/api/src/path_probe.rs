@@ -16,7 +16,7 @@ use crate::text::schema_of_text;
 /// such as `10.0.0.1@20`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, DeserializeFromStr, SerializeDisplay)]
 pub enum PathProbe {
-    /// Nothing: the state of the link decides.
+    /// No probe: the state of the link decides.
     #[default]
     Off,
     /// Each uplink sends a beacon a second, and listens for those of the others (ESX:

@@ -17,6 +17,7 @@ mod fabric;
 mod group_folders;
 mod http;
 mod inbox;
+mod interface;
 mod listen;
 mod monitor_thread;
 mod netns;
@@ -24,7 +25,6 @@ mod process;
 mod reconcile;
 mod status;
 mod store;
-mod uplink;
 mod vms;
 
 use std::path::Path;

@@ -285,7 +285,7 @@ pub(crate) fn external(desired: &Desired, seen: &Seen, name: &Name) -> ExternalP
 pub(crate) fn netdev(desired: &Desired, seen: &Seen, name: &Name) -> NetdevStatus {
     let owner = Owner::Netdev(name.clone());
     let observed = seen.observed.netdevs.get(name);
-    let (port, attached, link, reason) = interface(desired, seen, &owner, observed, name);
+    let InterfacePort { port, attached, link, reason } = interface(desired, seen, &owner, observed, name);
     NetdevStatus { port, attached, link, reason, lost: observed.map_or(0, |seen| seen.lost_frames) }
 }
 
@@ -293,7 +293,7 @@ pub(crate) fn netdev(desired: &Desired, seen: &Seen, name: &Name) -> NetdevStatu
 pub(crate) fn uplink(desired: &Desired, seen: &Seen, name: &Name) -> UplinkStatus {
     let owner = Owner::Uplink(name.clone());
     let observed = seen.observed.uplinks.get(name);
-    let (port, attached, link, reason) = interface(desired, seen, &owner, observed, name);
+    let InterfacePort { port, attached, link, reason } = interface(desired, seen, &owner, observed, name);
     UplinkStatus {
         port,
         attached,
@@ -307,15 +307,23 @@ pub(crate) fn uplink(desired: &Desired, seen: &Seen, name: &Name) -> UplinkStatu
     }
 }
 
-/// Returns number, attachment and link of the port of an interface, and the reason of what is
-/// wrong.
+/// Port of an interface.
+struct InterfacePort {
+    port: Option<u32>,
+    attached: bool,
+    link: Link,
+    /// Reason of what is wrong.
+    reason: Option<String>,
+}
+
+/// Returns the state of the port of an interface, whatever its role.
 fn interface(
     desired: &Desired,
     seen: &Seen,
     owner: &Owner,
     observed: Option<&InterfaceSeen>,
     name: &Name,
-) -> (Option<u32>, bool, Link, Option<String>) {
+) -> InterfacePort {
     let port = desired.numbers.port(owner);
     let (served, why) = link(seen, port);
     let has_device = port.is_some_and(|port| seen.observed.attached(port));
@@ -335,7 +343,7 @@ fn interface(
         _ => Some("its interface has no carrier: no cable, or nothing at its other end".to_owned()),
     };
     let link = if attached && has_carrier { Link::Up } else { Link::Down };
-    (port.map(|port| u32::from(port.0)), attached, link, reason)
+    InterfacePort { port: port.map(|port| u32::from(port.0)), attached, link, reason }
 }
 
 /// Returns the status of a port group.

@@ -48,7 +48,7 @@ pub(crate) fn run(runs: usize) -> Outcome<Value> {
         let mut ports: Vec<(&mut RawPort, [u8; 6])> = vec![(&mut rig.port, PORT)];
         ports.extend(others.iter_mut().zip(OTHERS));
         for cable in &rig.cables {
-            while cable.receive_if(Duration::ZERO, |_| true).is_some() {}
+            cable.drain();
         }
         // Which ports share an uplink?
         let mut by_uplink = BTreeMap::<usize, Vec<usize>>::new();

@@ -253,6 +253,7 @@ fn a_card_is_given_back_as_it_was() {
     assert_eq!(down.state(), before[0], "directly after the command");
     taut.ok(["uplink", "remove", &up.card]);
     assert_eq!(up.state(), before[1]);
+    eventually("the socket is closed", || (up.promiscuity() == 0).then_some(()));
     add(&taut);
     taut.shut_down();
     assert_eq!([down.state(), up.state()], before);

@@ -11,7 +11,7 @@ use taut_uplink::team::{Address, Proof, announcements_of};
 
 use super::Control;
 use super::entry::Entry;
-use super::teams::{Bytes, LOOK, Own, Sight, first_vlans};
+use super::teams::{LOOK, OwnFrame, Sight, WireBytes, first_vlans};
 use crate::net::queue::PairIdx;
 use crate::net::vlan::tagged;
 use crate::port::{Port, Put};
@@ -38,9 +38,9 @@ impl Sight for Entries<'_> {
         self.port(uplink).map(|port| port.proofs.take()).unwrap_or_default()
     }
 
-    fn used(&self, port: PortId) -> Bytes {
+    fn used(&self, port: PortId) -> WireBytes {
         let word = |word| self.port(port).map_or(0, |port| port.counters.get(word));
-        Bytes { sent: word(PortWord::WireTxBytes), received: word(PortWord::WireRxBytes) }
+        WireBytes { sent: word(PortWord::WireTxBytes), received: word(PortWord::WireRxBytes) }
     }
 }
 
@@ -58,7 +58,7 @@ impl Control {
                 self.switch_over(&workers);
             }
             self.note_paths();
-            for Own { uplink, vlan, frame } in self.teams.probe(now) {
+            for OwnFrame { uplink, vlan, frame } in self.teams.probe(now) {
                 // One that is lost is like one that was not answered.
                 self.send_by(uplink, &tagged(&frame, vlan));
             }

@@ -11,6 +11,7 @@ use taut_plan::facts::Action;
 use taut_plan::placement::problem::Grant;
 
 use super::Reconciler;
+use crate::interface::Role;
 
 /// Time that a guest has to shut down before its process is told to end.
 const GRACE: Duration = Duration::from_secs(30);
@@ -42,8 +43,8 @@ impl Reconciler {
             Action::AttachNetdev { name, port } => {
                 self.try_attaching(&Owner::Netdev(name.clone()), |this| this.attach_netdev(&name, port));
             }
-            Action::DetachNetdev(name) => self.detach_netdev(&name),
-            Action::DetachUplink(name) => self.detach_uplink(&name),
+            Action::DetachNetdev(name) => self.detach_interface(Role::Port, &name),
+            Action::DetachUplink(name) => self.detach_interface(Role::Uplink, &name),
             Action::DetachNetns(name) => self.detach_netns(&name),
             Action::DetachExternal(name) => self.detach_external(&name),
         }

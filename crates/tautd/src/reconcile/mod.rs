@@ -15,6 +15,7 @@ mod external;
 mod group_folders;
 mod host;
 mod incidents;
+mod interface;
 mod links;
 mod observe;
 mod probe;
@@ -23,7 +24,6 @@ mod report;
 mod retries;
 mod shutdown;
 mod start;
-mod uplink;
 mod vsock;
 
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ use taut_host::enforce::Enforcer;
 use taut_plan::{Plan, plan};
 
 pub(crate) use devices::admit_devices;
-pub(crate) use uplink::{admit_interface, admit_netdev_interface, learned_address};
+pub(crate) use interface::{admit_interface, admit_netdev_interface, learned_address};
 
 use crate::board::Board;
 use crate::fabric::{Fabric, counters::Counters};

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use taut_api::event::Level;
 
 use super::Reconciler;
+use crate::interface::Role;
 
 /// Time that guests have to shut down when everything ends, and that processes which are being
 /// launched have to be there.
@@ -60,10 +61,10 @@ impl Reconciler {
             self.detach_netns(name);
         }
         for name in seen.netdevs.keys() {
-            self.detach_netdev(name);
+            self.detach_interface(Role::Port, name);
         }
         for name in seen.uplinks.keys() {
-            self.detach_uplink(name);
+            self.detach_interface(Role::Uplink, name);
         }
         let end = Instant::now() + DETACHED;
         let external = |this: &Self| this.board.lock().observed.external.clone();

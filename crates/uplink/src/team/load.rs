@@ -130,7 +130,7 @@ impl<P: Ord + Copy> Loads<P> {
     }
 
     /// Adds one more second. Returns the port to be moved.
-    pub fn second(
+    pub fn add_second(
         &mut self,
         ports: &BTreeMap<P, PortSecond>,
         uplinks: &BTreeMap<Uplink, UplinkSecond>,
@@ -256,7 +256,7 @@ mod tests {
                     (uplink(*number), UplinkSecond { used, speed: *speed })
                 };
                 let uplinks = self.known.iter().map(of).collect();
-                if let Some(Move { port, from, to }) = self.loads.second(&self.ports, &uplinks) {
+                if let Some(Move { port, from, to }) = self.loads.add_second(&self.ports, &uplinks) {
                     let moved = self.ports.get_mut(&port).unwrap();
                     assert_eq!(std::mem::replace(&mut moved.at, to), from);
                     moves.push((self.second, port, to.number()));

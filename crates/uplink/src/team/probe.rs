@@ -33,9 +33,9 @@ struct Listened {
     last: u64,
     /// Since when it is heard without a pause.
     since: u64,
-    /// It was not heard for too long.
+    /// True if the uplink was not heard for too long.
     is_lost: bool,
-    /// Its link was down, and nothing was heard since.
+    /// True if its link was down, and nothing was heard since.
     is_unproven: bool,
     /// Time at which its link came up; 0 for the link that it had in the beginning.
     up_since: u64,

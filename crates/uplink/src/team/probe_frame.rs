@@ -36,9 +36,9 @@ enum Heard {
 /// Proof that an uplink has a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Proof {
-    /// It has heard a beacon of another uplink of its vSwitch.
+    /// Beacon of another uplink of its vSwitch.
     Beacon,
-    /// A gateway has answered in a VLAN.
+    /// Answer of a gateway in a VLAN.
     Answer {
         /// VLAN of the answer; 0 for none.
         vlan: u16,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use taut_api::fabric::config::PortId;
 use taut_uplink::team::{LoadRules, Loads, Move, PortSecond, Set, Uplink, UplinkSecond, Usage};
 
-use super::Bytes;
+use super::WireBytes;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -22,8 +22,8 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Balance {
     loads: Loads<PortId>,
-    /// Bytes at the end of the last second.
-    before: BTreeMap<PortId, Bytes>,
+    /// WireBytes at the end of the last second.
+    before: BTreeMap<PortId, WireBytes>,
     /// End of the last second; `None` before the first one.
     last: Option<u64>,
 }
@@ -35,6 +35,11 @@ impl Default for Balance {
 }
 
 impl Balance {
+    /// Returns whether a second is over.
+    pub(super) fn is_due(&self, now: u64) -> bool {
+        self.last.is_none_or(|last| now.saturating_sub(last) >= SECOND_NS)
+    }
+
     /// Looks at the traffic if a second is over. Returns the port to be moved.
     ///
     /// `ports` has those that may move. `uplinks` has the number and the speed in bit/s of each
@@ -43,21 +48,20 @@ impl Balance {
         &mut self,
         ports: &BTreeMap<PortId, Place>,
         uplinks: &BTreeMap<PortId, (Uplink, u64)>,
-        used: impl Fn(PortId) -> Bytes,
+        used: impl Fn(PortId) -> WireBytes,
         now: u64,
     ) -> Option<Move<PortId>> {
-        let passed = self.last.map(|last| now.saturating_sub(last));
-        if passed.is_some_and(|passed| passed < SECOND_NS) {
+        if !self.is_due(now) {
             return None;
         }
-        self.last = Some(now);
-        let bytes: BTreeMap<PortId, Bytes> =
+        let passed = self.last.replace(now).map(|last| now.saturating_sub(last));
+        let bytes: BTreeMap<PortId, WireBytes> =
             ports.keys().chain(uplinks.keys()).map(|port| (*port, used(*port))).collect();
         let before = std::mem::replace(&mut self.before, bytes);
         let passed = passed?;
         let usage = |port: &PortId| {
             let now = self.before[port];
-            // What began within this second is counted from the next one on.
+            // Traffic that began within this second is counted from the next one on.
             let before = before.get(port).copied().unwrap_or(now);
             Usage {
                 sent: rate(now.sent, before.sent, passed),
@@ -71,7 +75,7 @@ impl Balance {
         let uplinks = uplinks
             .iter()
             .map(|(port, (uplink, speed))| (*uplink, UplinkSecond { used: usage(port), speed: *speed }));
-        self.loads.second(&ports.collect(), &uplinks.collect())
+        self.loads.add_second(&ports.collect(), &uplinks.collect())
     }
 }
 
@@ -98,7 +102,7 @@ mod tests {
             let used = |port: PortId| {
                 let bits: u64 = [9_000_000, 0, 5_000_000, 4_000_000][usize::from(port.0) % 8];
                 let sent = u128::from(bits / 8) * u128::from(now) / u128::from(SECOND_NS);
-                Bytes { sent: sent as u64, received: 0 }
+                WireBytes { sent: sent as u64, received: 0 }
             };
             Some((now / SECOND_NS, balance.look(&ports, &uplinks, used, now)?))
         })

@@ -45,19 +45,19 @@ pub(super) trait Sight {
     fn proofs(&self, uplink: PortId) -> BTreeSet<Proof>;
 
     /// Returns the bytes on the wire that a port or an uplink has sent and received so far.
-    fn used(&self, port: PortId) -> Bytes;
+    fn used(&self, port: PortId) -> WireBytes;
 }
 
-/// Bytes on the wire that a port or an uplink has sent and received so far.
+/// WireBytes on the wire that a port or an uplink has sent and received so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Bytes {
+pub(super) struct WireBytes {
     pub(super) sent: u64,
     pub(super) received: u64,
 }
 
 /// A frame of the fabric itself, without a tag, to be sent in a VLAN.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Own {
+pub(super) struct OwnFrame {
     pub(super) uplink: PortId,
     /// 0 for no VLAN.
     pub(super) vlan: u16,
@@ -138,7 +138,7 @@ impl Teams {
     }
 
     /// Returns the beacons and questions that are sent now.
-    pub(super) fn probe(&mut self, now: Instant) -> Vec<Own> {
+    pub(super) fn probe(&mut self, now: Instant) -> Vec<OwnFrame> {
         let now = self.since_epoch(now);
         let process = self.process;
         self.segments.iter_mut().flat_map(|(id, segment)| segment.probe(process, *id, now)).collect()

@@ -14,7 +14,7 @@ use tracing::info;
 use super::balance::{Balance, Place};
 use super::probing::Probing;
 use super::vlans::first_vlans_of_all;
-use super::{Own, Sight};
+use super::{OwnFrame, Sight};
 use crate::switch::outside::{Outside, Settled, Way};
 
 /// Uplinks and teams of a segment.
@@ -178,7 +178,7 @@ impl SegmentTeams {
 
     /// Returns the probes that are sent now: each uplink of a team that has a link sends one in
     /// each VLAN.
-    pub(super) fn probe(&mut self, process: u64, id: SegmentId, now: u64) -> Vec<Own> {
+    pub(super) fn probe(&mut self, process: u64, id: SegmentId, now: u64) -> Vec<OwnFrame> {
         if now < self.next_probe {
             return Vec::new();
         }
@@ -195,7 +195,7 @@ impl SegmentTeams {
                     let Some(frame) = probing.frame(*mac, own) else { continue };
                     // Several teams may probe the same.
                     if sent.insert((*port, vlan, frame.clone())) {
-                        frames.push(Own { uplink: *port, vlan, frame });
+                        frames.push(OwnFrame { uplink: *port, vlan, frame });
                     }
                 }
             }
@@ -211,6 +211,9 @@ impl SegmentTeams {
 
     /// Moves a port away from a busy uplink, if a team balances loads. Returns whether it did.
     pub(super) fn balance(&mut self, sight: &impl Sight, now: u64) -> bool {
+        if !self.balance.is_due(now) {
+            return false;
+        }
         let balanced = |team: u16| self.teams.get(&team).filter(|state| state.team.policy() == Policy::Load);
         let place = |(port, way): (&PortId, &PortWay)| {
             Some((*port, Place { at: way.path.uplink()?, may_use: balanced(way.team)?.team.used() }))
@@ -316,9 +319,7 @@ impl SegmentTeams {
             expected: self.expected(own),
         }
     }
-}
 
-impl SegmentTeams {
     /// Returns the proofs that the teams wait for.
     fn expected(&self, own: (u64, u16)) -> Expected {
         let mut expected = Expected::default();

@@ -22,7 +22,7 @@ struct Rig {
 struct Seen {
     links: [Option<bool>; 2],
     proofs: RefCell<BTreeMap<PortId, BTreeSet<Proof>>>,
-    used: BTreeMap<PortId, Bytes>,
+    used: BTreeMap<PortId, WireBytes>,
 }
 
 impl Sight for Seen {
@@ -38,7 +38,7 @@ impl Sight for Seen {
         self.proofs.borrow_mut().remove(&uplink).unwrap_or_default()
     }
 
-    fn used(&self, port: PortId) -> Bytes {
+    fn used(&self, port: PortId) -> WireBytes {
         self.used.get(&port).copied().unwrap_or_default()
     }
 }
@@ -207,7 +207,7 @@ fn a_port_leaves_a_busy_uplink_and_goes_back_when_it_loses_the_other_one() {
     for ms in (25..60_000).step_by(25) {
         for (port, bits) in [(0, 9_000_000), (1, 0), (10, 6_000_000), (12, 3_000_000)] {
             let sent = bits / 8 * ms / 1000;
-            rig.seen.used.insert(PortId(port), Bytes { sent, received: 0 });
+            rig.seen.used.insert(PortId(port), WireBytes { sent, received: 0 });
         }
         rig.look(ms);
         if rig.uplinks()[0] != Some(0) {
@@ -232,7 +232,7 @@ fn pass(rig: &mut Rig, seconds: std::ops::Range<u64>, answered: &[u16]) -> usize
     let mut changes = 0;
     for second in seconds {
         let now = rig.at(1000 * second);
-        for Own { uplink, vlan, frame } in rig.teams.probe(now) {
+        for OwnFrame { uplink, vlan, frame } in rig.teams.probe(now) {
             assert_eq!((vlan, &frame[38..42]), (20, &[10, 0, 0, 1][..]));
             if answered.contains(&uplink.0) {
                 let answer = Proof::Answer { vlan: 20, gateway: [10, 0, 0, 1].into() };
@@ -254,7 +254,7 @@ fn an_uplink_without_an_answer_of_the_gateway_is_left_within_3_s_and_does_not_fl
     let mut rig = Rig::new(TeamConfig { probe, ..team(TeamPolicy::Explicit, &[0], &[1]) });
     assert_eq!(pass(&mut rig, 0..10, &[0, 1]), 0);
     assert_eq!(rig.uplinks(), [Some(0); 4]);
-    // It was heard last at 9 s.
+    // The first uplink was heard last at 9 s.
     pass(&mut rig, 10..12, &[1]);
     assert_eq!((rig.uplinks(), rig.teams.without_path()), (vec![Some(1); 4], [PortId(0)].into()));
     assert_eq!(rig.announced(12_000).len(), 4);
@@ -282,7 +282,7 @@ fn each_uplink_sends_a_beacon_in_each_vlan_of_its_team() {
     assert_eq!(places, [(0, 0), (0, 7), (1, 0), (1, 7)]);
     // The other uplink takes it for a proof.
     let expected = rig.teams.outsides()[&SegmentId(1)].expected.clone();
-    for Own { uplink, frame, .. } in &sent {
+    for OwnFrame { uplink, frame, .. } in &sent {
         let proof = |at| expected.proof(Uplink::new(at).unwrap(), 0, false, frame, 0);
         let own = uplink.0 as u8;
         assert_eq!((proof(own), proof(1 - own)), (None, Some(Proof::Beacon)));

@@ -1,5 +1,6 @@
 //! Uplinks and interfaces on port groups: admission, attachment to ports, and giving back.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use taut_api::error::ErrorKind;
@@ -11,13 +12,13 @@ use taut_api::uplink::UplinkSpec;
 use taut_api::{ApiError, MacAddr, Name};
 use taut_plan::admission::netdevs::admit_netdev;
 use taut_plan::admission::uplinks::admit_uplink;
-use taut_plan::facts::InterfaceSeen;
+use taut_plan::facts::{InterfaceSeen, Observed};
 use taut_plan::{Desired, Owner};
 
 use super::Reconciler;
-use crate::uplink::{self, Received, Role};
+use crate::interface::{self, Received, Role};
 
-pub(crate) use crate::uplink::learned_address;
+pub(crate) use crate::interface::learned_address;
 
 /// Time between two looks at the interfaces.
 const LOOK: Duration = Duration::from_secs(1);
@@ -30,7 +31,7 @@ const STALLED_LOOKS: u32 = 2;
 /// Decides whether an interface may be an uplink, as the host is now. The same holds for one that
 /// is an uplink already: it has to exist, and the host must not use it.
 pub(crate) fn admit_interface(desired: &Desired, name: &Name, spec: &UplinkSpec) -> Result<(), ApiError> {
-    admit_uplink(desired, name, spec, uplink::candidate(name)?.as_ref())
+    admit_uplink(desired, name, spec, interface::candidate(name)?.as_ref())
 }
 
 /// Decides whether an interface may be on a port group, as the host is now.
@@ -39,23 +40,41 @@ pub(crate) fn admit_netdev_interface(
     name: &Name,
     spec: &NetdevSpec,
 ) -> Result<(), ApiError> {
-    admit_netdev(desired, name, spec, uplink::candidate(name)?.as_ref())
+    admit_netdev(desired, name, spec, interface::candidate(name)?.as_ref())
+}
+
+/// Returns the owner of the port of an interface.
+fn owner_of(role: Role, name: &Name) -> Owner {
+    match role {
+        Role::Uplink => Owner::Uplink(name.clone()),
+        Role::Port => Owner::Netdev(name.clone()),
+    }
+}
+
+/// Returns what is seen of the interfaces with this role.
+fn seen_as(role: Role, observed: &mut Observed) -> &mut BTreeMap<Name, InterfaceSeen> {
+    match role {
+        Role::Uplink => &mut observed.uplinks,
+        Role::Port => &mut observed.netdevs,
+    }
+}
+
+/// Returns the first word of events about an interface.
+fn word(role: Role) -> &'static str {
+    match role {
+        Role::Uplink => "uplink",
+        Role::Port => "netdev",
+    }
 }
 
 impl Reconciler {
-    /// Attaches an uplink's interface to its port. What is about to be changed is in the store
-    /// first.
+    /// Attaches an uplink's interface to its port.
     pub(super) fn attach_uplink(&self, name: &Name, port: PortId) -> Result<bool, ApiError> {
         if !self.store.state().desired.uplinks.contains_key(name) {
             return Ok(false);
         }
-        let observed = self.board.lock().observed.clone();
-        if observed.netdevs.contains_key(name) {
-            // It has to be given back first.
-            return Ok(false);
-        }
-        let before = observed.uplinks.get(name).cloned();
-        self.attach_interface(&Owner::Uplink(name.clone()), Role::Uplink, name, before.as_ref(), port)
+        let before = self.note_of(Role::Uplink, name);
+        self.attach_interface(Role::Uplink, name, before.as_ref(), port)
     }
 
     /// Attaches an interface on a port group to its port. Another interface that has the name by
@@ -64,14 +83,9 @@ impl Reconciler {
         if !self.store.state().desired.netdevs.contains_key(name) {
             return Ok(false);
         }
-        let observed = self.board.lock().observed.clone();
-        if observed.uplinks.contains_key(name) {
-            // It has to be given back first.
-            return Ok(false);
-        }
-        let before = observed.netdevs.get(name).cloned();
-        if let (Some(before), Ok(Some(found))) = (&before, uplink::interface(name))
-            && !uplink::is_about(before, &found)
+        let before = self.note_of(Role::Port, name);
+        if let (Some(before), Ok(Some(found))) = (&before, interface::find(name))
+            && !interface::is_about(before, &found)
         {
             return Err(ApiError::new(
                 ErrorKind::Unavailable,
@@ -81,48 +95,47 @@ impl Reconciler {
                 ),
             ));
         }
-        self.attach_interface(&Owner::Netdev(name.clone()), Role::Port, name, before.as_ref(), port)
+        self.attach_interface(Role::Port, name, before.as_ref(), port)
     }
 
+    /// Attaches an interface to its port. What is about to be changed is in the store first. An
+    /// interface that has the other role still is given back before.
     fn attach_interface(
         &self,
-        owner: &Owner,
         role: Role,
         name: &Name,
         before: Option<&InterfaceSeen>,
         port: PortId,
     ) -> Result<bool, ApiError> {
-        let mut seen = uplink::prepare(name, role, before)?;
-        self.note_interface(owner, name, &seen)?;
-        let socket = uplink::attach(name, role, &mut seen)?;
+        if self.note_of(role.other(), name).is_some() {
+            return Ok(false);
+        }
+        let mut seen = interface::prepare(name, role, before)?;
+        self.note_interface(role, name, &seen)?;
+        let socket = interface::attach(name, role, &mut seen)?;
         seen.lost = None;
-        self.note_interface(owner, name, &seen)?;
+        self.note_interface(role, name, &seen)?;
         self.fabric.attach(port, Attachment::Packet(socket.setup), vec![socket.fd, socket.carrier]);
         Ok(true)
     }
 
+    /// Returns the note of an interface with this role, if there is one.
+    fn note_of(&self, role: Role, name: &Name) -> Option<InterfaceSeen> {
+        seen_as(role, &mut self.board.lock().observed).get(name).cloned()
+    }
+
     /// Records an interface in the store and on the board.
-    fn note_interface(&self, owner: &Owner, name: &Name, seen: &InterfaceSeen) -> Result<(), ApiError> {
-        self.store.remember(&owner.document(), seen)?;
-        let observed = &mut self.board.lock().observed;
-        let table =
-            if matches!(owner, Owner::Uplink(_)) { &mut observed.uplinks } else { &mut observed.netdevs };
-        table.insert(name.clone(), seen.clone());
+    fn note_interface(&self, role: Role, name: &Name, seen: &InterfaceSeen) -> Result<(), ApiError> {
+        self.store.remember(&owner_of(role, name).document(), seen)?;
+        seen_as(role, &mut self.board.lock().observed).insert(name.clone(), seen.clone());
         Ok(())
     }
 
-    /// Gives an interface on a port group back as it was.
-    pub(super) fn detach_netdev(&mut self, name: &Name) {
-        let Some(seen) = self.board.lock().observed.netdevs.get(name).cloned() else { return };
-        let detached = uplink::detach(&seen);
-        self.forget(&Owner::Netdev(name.clone()), "netdev", detached);
-    }
-
-    /// Gives an uplink's interface back as it was.
-    pub(super) fn detach_uplink(&mut self, name: &Name) {
-        let Some(seen) = self.board.lock().observed.uplinks.get(name).cloned() else { return };
-        let detached = uplink::detach(&seen);
-        self.forget(&Owner::Uplink(name.clone()), "uplink", detached);
+    /// Gives an interface back as it was.
+    pub(super) fn detach_interface(&mut self, role: Role, name: &Name) {
+        let Some(seen) = self.note_of(role, name) else { return };
+        let detached = interface::detach(&seen);
+        self.forget(&owner_of(role, name), word(role), detached);
     }
 
     /// Looks once a second at the interfaces of uplinks and on port groups: whether they are still
@@ -134,26 +147,24 @@ impl Reconciler {
             return;
         }
         self.retries.delay(SUBJECT, LOOK);
-        let owners: Vec<(Name, Owner)> = {
-            let observed = &self.board.lock().observed;
-            let uplinks = observed.uplinks.keys().map(|name| (name.clone(), Owner::Uplink(name.clone())));
-            let netdevs = observed.netdevs.keys().map(|name| (name.clone(), Owner::Netdev(name.clone())));
-            uplinks.chain(netdevs).collect()
+        let interfaces: Vec<(Role, Name)> = {
+            let observed = &mut self.board.lock().observed;
+            let names =
+                |role| seen_as(role, observed).keys().map(|name| (role, name.clone())).collect::<Vec<_>>();
+            Role::ALL.into_iter().flat_map(names).collect()
         };
-        for (name, owner) in owners {
+        for (role, name) in interfaces {
+            let owner = owner_of(role, &name);
             // An error is no evidence.
-            let Ok(found) = uplink::interface(&name) else { continue };
-            let speed = uplink::speed(&name);
+            let Ok(found) = interface::find(&name) else { continue };
+            let speed = interface::speed(&name);
             let port = self.store.state().desired.numbers.port(&owner);
             let socket = port.and_then(|port| self.fabric.device(port));
             let Received { all, lost: lost_frames, more } =
-                socket.and_then(|socket| uplink::received(&*socket).ok()).unwrap_or_default();
+                socket.and_then(|socket| interface::received(&*socket).ok()).unwrap_or_default();
             let mut board = self.board.lock();
             let attached = port.is_some_and(|port| board.observed.attached(port));
-            let is_uplink = matches!(owner, Owner::Uplink(_));
-            let observed = &mut board.observed;
-            let table = if is_uplink { &mut observed.uplinks } else { &mut observed.netdevs };
-            let Some(seen) = table.get_mut(&name) else { continue };
+            let Some(seen) = seen_as(role, &mut board.observed).get_mut(&name) else { continue };
             seen.stalled_looks =
                 if more || all > lost_frames { 0 } else { seen.stalled_looks + u32::from(all > 0) };
             let lost = match &found {
@@ -188,12 +199,8 @@ impl Reconciler {
                 None => {}
             }
             if let Some(lost) = lost.filter(|_| is_new) {
-                self.store.event(
-                    Level::Warning,
-                    &owner.document(),
-                    if is_uplink { "uplink.lost" } else { "netdev.lost" },
-                    &lost,
-                );
+                let kind = format!("{}.lost", word(role));
+                self.store.event(Level::Warning, &owner.document(), &kind, &lost);
             }
         }
     }

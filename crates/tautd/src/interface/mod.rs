@@ -14,7 +14,7 @@ use taut_plan::facts::InterfaceSeen;
 
 pub(crate) use socket::{Received, Socket, received};
 
-/// What an interface serves as.
+/// Role of an interface that a port of the fabric uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A way outside. The host's own stack gets none of its frames.
@@ -24,6 +24,19 @@ pub(crate) enum Role {
     Port,
 }
 
+impl Role {
+    /// All roles.
+    pub(crate) const ALL: [Self; 2] = [Self::Uplink, Self::Port];
+
+    /// Returns the other role.
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::Uplink => Self::Port,
+            Self::Port => Self::Uplink,
+        }
+    }
+}
+
 /// Returns an interface with the uses that the host has for it, for admission; `None` if there is
 /// none.
 pub(crate) fn candidate(name: &Name) -> Result<Option<Candidate>, ApiError> {
@@ -31,7 +44,7 @@ pub(crate) fn candidate(name: &Name) -> Result<Option<Candidate>, ApiError> {
 }
 
 /// Returns an interface as it is now; `None` if there is none.
-pub(crate) fn interface(name: &Name) -> io::Result<Option<Interface>> {
+pub(crate) fn find(name: &Name) -> io::Result<Option<Interface>> {
     Links::open()?.interface(name.as_str())
 }
 
@@ -64,7 +77,7 @@ fn look(name: &Name) -> Result<Option<(Interface, Candidate)>, ApiError> {
     found.map_err(|error| failed("asking what the host uses it for", name, &error))
 }
 
-/// Returns a note of what will be changed on the host for an uplink, to be stored before.
+/// Returns a note of what will be changed on the host for an interface, to be stored before.
 /// `before` is the note of the last attachment. If another interface had the name then, that one is
 /// given back.
 ///
@@ -119,7 +132,7 @@ pub(crate) fn attach(name: &Name, role: Role, seen: &mut InterfaceSeen) -> Resul
     let socket = open().map_err(|error| failed("setting it up", name, &error))?;
     seen.missing.clone_from(&socket.missing);
     // An interface that was down had no carrier.
-    let now = interface(name).ok().flatten();
+    let now = find(name).ok().flatten();
     seen.is_up = now.as_ref().is_some_and(|found| found.is_up);
     seen.has_carrier = now.is_some_and(|found| found.has_carrier);
     seen.speed_mbit = speed(name).filter(|_| seen.has_carrier);
