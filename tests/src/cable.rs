@@ -180,7 +180,7 @@ impl Cable {
         .concat();
         let is_timer = |word: &&str| word.contains('.') && word.parse::<f64>().is_ok();
         let mut lasting = Vec::new();
-        let mut words = all.split(' ');
+        let mut words = all.split_whitespace();
         while let Some(word) = words.next() {
             if word == "promiscuity" {
                 words.next();
