@@ -120,6 +120,22 @@ impl Cable {
         }
     }
 
+    /// Calls `each` with every frame that has come from the card, which is written to `space`
+    /// meanwhile.
+    ///
+    /// # Panics
+    /// If the card cannot be read.
+    pub fn take_each(&self, space: &mut [u8], mut each: impl FnMut(&[u8])) {
+        let begin = if self.has_header { HEADER } else { 0 };
+        loop {
+            match read(&self.device, &mut *space) {
+                Ok(len) => each(&space[begin..len]),
+                Err(Errno::AGAIN) => return,
+                Err(error) => panic!("the card cannot be read: {error}"),
+            }
+        }
+    }
+
     /// Takes all frames that have come from the card.
     pub fn drain(&self) {
         while self.receive_if(Duration::ZERO, |_| true).is_some() {}

@@ -4,8 +4,8 @@
 //!
 //! * **user ↔ `tautd`**: JSON documents over HTTP. [`path`] has the routes, [`route`] the bodies,
 //!   [`patch`] the changes of a VM; the documents are in [`vm`], [`vmci`], [`network`],
-//!   [`teaming`], [`uplink`], [`event`], [`audit`], [`host`], [`kvm`], [`tune`] and [`error`].
-//!   [`role`] says who may use which.
+//!   [`network_io`], [`teaming`], [`uplink`], [`event`], [`audit`], [`host`], [`kvm`], [`tune`] and
+//!   [`error`]. [`role`] says who may use which.
 //! * **`tautd` ↔ `taut-fabric`**: [`fabric`], as framed messages with file descriptors over a Unix
 //!   socket.
 //!
@@ -32,6 +32,7 @@ pub mod machine;
 pub mod name;
 pub mod netdev;
 pub mod network;
+pub mod network_io;
 pub mod passthrough;
 pub mod patch;
 pub mod path;

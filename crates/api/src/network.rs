@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use crate::coalescing::NicCoalescing;
 use crate::link::Link;
+use crate::network_io::{NetworkIo, TrafficClass};
 use crate::shaping::Shaping;
 use crate::teaming::Teaming;
 use crate::{MacAddr, Name, QueuePairs, Vlan};
@@ -19,6 +20,9 @@ pub struct VSwitchSpec {
     /// Uplinks that its ports use, and what follows when one loses its link.
     #[serde(default, skip_serializing_if = "Teaming::is_default")]
     pub teaming: Teaming,
+    /// Network I/O control of its uplinks.
+    #[serde(default, skip_serializing_if = "NetworkIo::is_default")]
+    pub network_io: NetworkIo,
 }
 
 /// State of a vSwitch.
@@ -52,6 +56,9 @@ pub struct PortGroupSpec {
     /// Teaming of its ports; absent: that of the vSwitch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub teaming: Option<Teaming>,
+    /// Class of its ports' traffic under network I/O control; default `virtualmachine`.
+    #[serde(default, skip_serializing_if = "TrafficClass::is_default")]
+    pub traffic_class: TrafficClass,
 }
 
 /// Security policy of a port group. Each item is rejected unless it is allowed here.

@@ -14,6 +14,7 @@ use crate::coalescing::NicCoalescing;
 use crate::link::WantedLink;
 use crate::machine::AcceleratorChoice;
 use crate::name::BadName;
+use crate::network_io::NetworkAllocation;
 use crate::placement::Numbers;
 use crate::resources::{CpuReservation, MemoryReservation};
 use crate::shaping::OwnShape;
@@ -86,6 +87,12 @@ pub struct NicPatch {
     /// or default (as its port group).
     #[cfg_attr(feature = "clap", arg(long, value_name = "SHAPE", group = "setting"))]
     pub to_guest: Option<OwnShape>,
+    /// Part of each uplink for what the guest sends, while the vSwitch has network I/O control:
+    /// shares=SHARES,reservation=RATE,limit=RATE, or default. It replaces the former one; what is
+    /// left out is normal shares, no reservation and no limit.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "ALLOCATION", group = "setting"))]
+    #[schema(value_type = Option<NetworkAllocation>)]
+    pub uplink_allocation: Option<NetworkAllocation>,
 }
 
 /// Latency sensitivity and reservations. The daemon refuses the whole request if the host cannot

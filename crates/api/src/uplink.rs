@@ -39,6 +39,10 @@ pub struct UplinkStatus {
     /// state none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed_mbit: Option<u64>,
+    /// True if network I/O control is in force; absent if the vSwitch has none. It needs an
+    /// interface that states its speed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_io: Option<bool>,
     /// Bytes of the longest packet that the interface sends, without the Ethernet header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,

@@ -12,6 +12,7 @@ use crate::fabric::counters::VmciCounters;
 use crate::latency::LatencyStatus;
 use crate::link::{Link, WantedLink};
 use crate::machine::{AcceleratorChoice, DiskLimits, HaltSpec, VmAccelerator};
+use crate::network_io::NetworkAllocation;
 use crate::passthrough::PassthroughSpec;
 use crate::placement::PlacementSpec;
 use crate::resources::{CpuResources, MemoryReservation};
@@ -232,6 +233,11 @@ pub struct NicSpec {
     /// names; `"off"` lifts the port group's limit.
     #[serde(default, skip_serializing_if = "OwnShaping::is_default")]
     pub shaping: OwnShaping,
+    /// Part of each uplink for what the guest sends, under network I/O control: shares,
+    /// reservation and limit within the class of its port group (ESX: *Shares*, *Reservation* and
+    /// *Limit* of a network adapter).
+    #[serde(default, skip_serializing_if = "NetworkAllocation::is_default")]
+    pub uplink_allocation: NetworkAllocation,
     /// Interrupt and kick moderation (ESX: `ethernetX.coalescingScheme`, `coalescingParams`):
     /// `disabled`, `static:PACKETS`, `rbc:RATE` or `adapt`; the host's setting if absent. Emulated
     /// cards have no moderation.

@@ -294,13 +294,17 @@ pub(crate) fn uplink(desired: &Desired, seen: &Seen, name: &Name) -> UplinkStatu
     let owner = Owner::Uplink(name.clone());
     let observed = seen.observed.uplinks.get(name);
     let InterfacePort { port, attached, link, reason } = interface(desired, seen, &owner, observed, name);
+    let vswitch = desired.uplinks.get(name).and_then(|spec| desired.vswitches.get(&spec.vswitch));
+    let speed_mbit = observed.and_then(|seen| seen.speed_mbit);
+    let has_network_io = vswitch.is_some_and(|vswitch| vswitch.network_io.enabled);
     UplinkStatus {
         port,
         attached,
         link,
         reason,
         mac: observed.and_then(|seen| seen.mac),
-        speed_mbit: observed.and_then(|seen| seen.speed_mbit),
+        speed_mbit,
+        network_io: has_network_io.then_some(attached && speed_mbit.is_some()),
         mtu: observed.map(|seen| seen.mtu),
         missing: observed.map(|seen| seen.missing.clone()).unwrap_or_default(),
         lost: observed.map_or(0, |seen| seen.lost_frames),

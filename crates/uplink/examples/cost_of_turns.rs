@@ -1,20 +1,55 @@
-//! Measures what a decision of network I/O control costs: `cost_of_turns [PORTS]` (default 1000).
+//! Measures what network I/O control costs.
 //!
-//! All ports always have frames of 64 bytes, in two classes and with different shares; every tenth
-//! has a reservation and every seventh a limit. A turn takes 32 frames. Prints the median and the
-//! range of 21 repeats in ns of a turn, and of a frame.
+//! * `cost_of_turns contended PORTS`: decisions while all ports always have frames of 64 bytes, in
+//!   two classes and with different shares; every tenth has a reservation and every seventh a
+//!   limit. A turn takes 32 frames. Prints the median and the range of 21 repeats in ns of a turn,
+//!   and the median of a frame.
+//! * `cost_of_turns alone FRAMES`: questions of a port whose uplink keeps up, each in [`ask`],
+//!   whose instructions another program counts.
 
+use std::hint::black_box;
 use std::time::Instant;
 
-use taut_uplink::netioc::{Class, Next, Rate, Rules, Scheduler, Shares, wire_bytes};
+use taut_uplink::netioc::{Class, Next, Port, Rate, Rules, Scheduler, Shares, Turns, wire_bytes};
 
 const REPEATS: usize = 21;
 const TURNS: u64 = 200_000;
 const FRAMES: u32 = 32;
 
 fn main() {
-    let ports: u32 = std::env::args().nth(1).map_or(1000, |text| text.parse().expect("a number of ports"));
-    let rate = |bits| Rate::new(bits).expect("not below 1 kbit/s");
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match &words[..] {
+        [what, ports] if what == "contended" => contended(ports.parse().expect("a number of ports")),
+        [what, frames] if what == "alone" => alone(frames.parse().expect("a number of frames")),
+        _ => panic!("usage: cost_of_turns contended PORTS | alone FRAMES"),
+    }
+}
+
+fn rate(bits: u64) -> Rate {
+    Rate::new(bits).expect("not below 1 kbit/s")
+}
+
+fn alone(frames: u64) {
+    let mut turns = Turns::new(rate(10_000_000_000));
+    let rules = Class::VirtualMachine.defaults();
+    let ports: Vec<_> = (0..1000).map(|_| turns.add_port(Class::VirtualMachine, rules)).collect();
+    for frame in 0..frames {
+        assert!(ask(&mut turns, black_box(ports[500]), 1538, 1_000_000 + 2000 * frame));
+    }
+    println!("{frames} frames of a port without others");
+}
+
+/// Asks for a frame, and notes that it was sent.
+#[inline(never)]
+fn ask(turns: &mut Turns, port: Port, bytes: u32, now: u64) -> bool {
+    let may_send = turns.ask(port, bytes, now);
+    if may_send {
+        turns.sent(port, bytes, now);
+    }
+    may_send
+}
+
+fn contended(ports: u32) {
     let mut scheduler = Scheduler::new(rate(100_000_000_000), 1);
     for number in 0..ports {
         let class = if number % 4 == 0 { Class::Nfs } else { Class::VirtualMachine };

@@ -10,6 +10,7 @@
 //! * `uplinks flows COUNT` sends flows under ip-hash.
 //! * `uplinks announce PORTS` takes the carrier from the uplink of so many ports.
 //! * `uplinks netdev TIMES` moves an interface from a bridge to a port group and back.
+//! * `uplinks shares SECONDS` divides an uplink between ports that send more than it can take.
 //! * `uplinks path TIMES SECONDS` lets the path of an uplink die so many times, for a gateway and
 //!   for beacons, and then come and go for so long.
 //!
@@ -24,6 +25,7 @@ mod netdev;
 mod path;
 mod restart;
 mod rig;
+mod shares;
 mod veth;
 
 use std::error::Error;
@@ -42,9 +44,10 @@ fn main() -> Outcome<()> {
         ["flows", count] => flows::run(count.parse()?),
         ["announce", ports] => announce::run(ports.parse()?),
         ["netdev", times] => netdev::run(times.parse()?)?,
+        ["shares", seconds] => shares::run(seconds.parse()?)?,
         ["path", times, seconds] => path::run(times.parse()?, seconds.parse()?)?,
         _ => return Err("usage: uplinks failover LOSSES DEAD | veth LOSSES DEAD | restart TIMES | flood FRAMES | load RUNS | flows COUNT | announce \
-                         PORTS | netdev TIMES | path TIMES SECONDS"
+                         PORTS | netdev TIMES | shares SECONDS | path TIMES SECONDS"
             .into()),
     };
     println!("{found}");

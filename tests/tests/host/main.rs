@@ -20,6 +20,7 @@ mod load;
 mod micro;
 mod netdev;
 mod network;
+mod network_io;
 mod policy;
 mod preload;
 mod settings;

@@ -1,12 +1,14 @@
 //! The whole wanted state of the fabric. The fabric closes ports that are absent from it; applying
 //! it twice changes nothing.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::network::{MacLearning, Security};
+use crate::network_io::{NetworkAllocation, TrafficClass};
 use crate::shaping::Shaping;
 use crate::teaming::TeamPolicy;
 use crate::vmci::Cid;
@@ -39,6 +41,9 @@ pub struct FabricConfig {
     /// Teams of uplinks, by which ports of their segments reach the outside.
     #[serde(default)]
     pub teams: Vec<TeamConfig>,
+    /// Segments with network I/O control.
+    #[serde(default)]
+    pub network_io: Vec<NetworkIoConfig>,
     /// VMCI devices, in any order. They share the number space of the ports.
     #[serde(default)]
     pub sockets: Vec<SocketConfig>,
@@ -67,6 +72,15 @@ pub struct TeamConfig {
     /// Probes of uplinks whose links are up.
     #[serde(default)]
     pub probe: PathProbe,
+}
+
+/// Network I/O control of the uplinks of a segment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkIoConfig {
+    /// The segment.
+    pub segment: SegmentId,
+    /// Classes that differ from their defaults.
+    pub classes: BTreeMap<TrafficClass, NetworkAllocation>,
 }
 
 /// A VM's VMCI device.
@@ -151,6 +165,12 @@ pub struct PortConfig {
     /// Speed of the uplink's link in bit/s. `None` if it is unknown, and for other ports.
     #[serde(default)]
     pub speed: Option<u64>,
+    /// Class of what the port sends to uplinks.
+    #[serde(default)]
+    pub traffic_class: TrafficClass,
+    /// Part of each uplink for the port within its class.
+    #[serde(default)]
+    pub allocation: NetworkAllocation,
 }
 
 impl PortConfig {
@@ -172,6 +192,8 @@ impl PortConfig {
             front_end: FrontEndRules::default(),
             team: None,
             speed: None,
+            traffic_class: TrafficClass::default(),
+            allocation: NetworkAllocation::default(),
         }
     }
 }

@@ -19,6 +19,7 @@ mod attach;
 mod end;
 pub mod features;
 mod frame;
+pub mod network_io;
 pub mod notifier;
 pub mod paced;
 pub mod packet;
@@ -31,7 +32,7 @@ pub mod vnic_device;
 pub mod wait_budget;
 
 use std::io;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
@@ -50,6 +51,7 @@ use crate::wake::timers::{Deadline, Timers, Wake};
 pub use address::Address;
 pub use end::{RxEnd, TxEnd};
 pub use frame::{Body, Failure, Frame, Fresh, Put};
+use network_io::{NetworkIo, NetworkIoSetup};
 use paced::Paced;
 pub use proofs::Proofs;
 pub use slot::{RxSlot, TxSlot};
@@ -79,6 +81,8 @@ pub struct Port {
     to_switch: OnceLock<Mutex<Shaper>>,
     /// Limits what the port receives, through [`RxSlot::paced`].
     to_guest: OnceLock<Arc<Mutex<Shaper>>>,
+    /// The port is an uplink with [`RxSlot::network_io`].
+    has_network_io: AtomicBool,
 }
 
 impl Port {
@@ -103,6 +107,7 @@ impl Port {
             coalescing: Mutex::new(Coalescing::Disabled),
             to_switch: OnceLock::new(),
             to_guest: OnceLock::new(),
+            has_network_io: AtomicBool::new(false),
         }
     }
 
@@ -168,7 +173,9 @@ impl Port {
     pub fn rx_due(&self, pair: PairIdx, when: Instant, now: Instant, timers: &mut Timers) {
         let mut slot = self.rx(pair);
         slot.deadline.expire(when);
-        if let Some(next) = slot.due(now, &self.counters)
+        let next = slot.due(now, &self.counters);
+        let turn = slot.network_io.as_mut().and_then(|network_io| network_io.wake_senders(now, timers));
+        if let Some(next) = [next, turn].into_iter().flatten().min()
             && slot.deadline.request(next)
         {
             timers.set(next, Wake::Receiver(self.id, pair));
@@ -246,6 +253,25 @@ impl Port {
     #[inline]
     pub fn is_paced(&self) -> bool {
         self.to_guest.get().is_some()
+    }
+
+    /// Puts network I/O control of an uplink into force, or ends it. If there is one, the caller
+    /// then has workers look at the port: those that wait for their turns may send.
+    pub fn set_network_io(&self, wanted: Option<NetworkIoSetup>, now: Instant) {
+        let mut slot = self.rx(PairIdx::FIRST);
+        self.has_network_io.store(wanted.is_some(), Relaxed);
+        match (wanted, &mut slot.network_io) {
+            (Some(wanted), Some(network_io)) => network_io.set(wanted, now),
+            (Some(wanted), none) => *none = Some(Box::new(NetworkIo::new(wanted, now))),
+            // Those that wait ask again by themselves.
+            (None, some) => *some = None,
+        }
+    }
+
+    /// Tells whether senders have to ask whether they may send to this uplink.
+    #[inline]
+    pub fn has_network_io(&self) -> bool {
+        self.has_network_io.load(Relaxed)
     }
 
     /// The shaper of the frames that the port sends; `None` if they were never shaped.

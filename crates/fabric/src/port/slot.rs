@@ -9,6 +9,7 @@ use taut_api::fabric::counters::PortWord;
 
 use super::end::{RxEnd, TxEnd};
 use super::frame::Fresh;
+use super::network_io::NetworkIo;
 use super::paced::Paced;
 use super::wait_budget::{ReceiverBudget, UplinkBudget};
 use crate::lro::Lro;
@@ -62,6 +63,8 @@ pub struct RxSlot {
     pub deadline: Deadline,
     /// The queue in which frames wait for their rate, if the port is shaped.
     pub paced: Option<Box<Paced>>,
+    /// Network I/O control, if the port is an uplink that has it.
+    pub network_io: Option<Box<NetworkIo>>,
 }
 
 impl RxSlot {
@@ -103,6 +106,9 @@ impl RxSlot {
     pub fn due(&mut self, now: Instant, counters: &PortBlock) -> Option<Instant> {
         let paced = self.paced.as_mut();
         let next = paced.and_then(|paced| paced.drain(self.end.as_mut(), &mut self.fresh, now, counters));
+        if let Some(network_io) = &mut self.network_io {
+            network_io.update(now);
+        }
         let interrupt = self.publish(now, counters);
         [next, interrupt].into_iter().flatten().min()
     }
@@ -123,7 +129,8 @@ impl RxSlot {
         if let Some(RxEnd::Vnic(end)) = &mut end {
             end.notifier().release(now, counters);
         }
-        *self = Self { paced, waits: self.waits, ..Self::default() };
+        let network_io = self.network_io.take();
+        *self = Self { paced, waits: self.waits, network_io, ..Self::default() };
         end
     }
 }

@@ -40,6 +40,8 @@ pub enum Wake {
     Receiver(PortId, PairIdx),
     /// The transmit queue of a port's pair, served or not: `TxSlot::due`.
     Sender(PortId, PairIdx),
+    /// The source of a port's pair whose turn at an uplink has begun.
+    Turn(PortId, PairIdx),
 }
 
 /// One worker's timers, the earliest first.

@@ -49,7 +49,7 @@ pub(super) fn serve(
     }
     let TxSlot { end, pieces_done, lro, deadline, waits, .. } = &mut *slot;
     work.flow_cache.begin(now);
-    let mut forwarder = Forwarder::new(segment, source.member, now, work);
+    let mut forwarder = Forwarder::new(segment, source.member, source.pair, now, work);
     let mut done = 0;
     let mut gate = Gate::new(port.to_switch(), now);
     let next = match end {
@@ -123,6 +123,7 @@ fn ring_burst(
     let (done, verdict) = forwarder.forward_burst(tx.queue(), waiting, pieces_done);
     let next = match verdict {
         Verdict::Wait(until) => Next::Wait(until),
+        Verdict::Turn(until) => Next::At(until),
         Verdict::Done => Next::More,
     };
     Ok((done, next))
@@ -145,6 +146,7 @@ fn shaped_ring_burst(
     (0..done).for_each(|index| gate.spend(len(index)));
     let next = match (verdict, later) {
         (Verdict::Wait(until), _) => Next::Wait(until),
+        (Verdict::Turn(until), _) => Next::At(until),
         // The burst has become long; the rest conforms already.
         (Verdict::Done, _) if done < conforming => Next::More,
         (Verdict::Done, Some(when)) => Next::At(when),

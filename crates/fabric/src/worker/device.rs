@@ -159,6 +159,7 @@ fn send(
     }
     match forwarder.forward(bytes, bytes.len(), header, Body::Host(bytes), pieces_done) {
         Verdict::Wait(until) => Err(Next::Wait(until)),
+        Verdict::Turn(until) => Err(Next::At(until)),
         Verdict::Done => {
             gate.spend(bytes.len());
             Ok(())

@@ -147,6 +147,7 @@ impl Worker {
                     port.tx_due(pair, when, now, &mut self.timers);
                 }
             }
+            Wake::Turn(id, pair) => self.serve_or_pass_on(id, pair),
         }
     }
 
@@ -158,8 +159,12 @@ impl Worker {
             return;
         }
         for (_, wake) in self.timers.drain() {
-            if let Wake::Receiver(port, pair) | Wake::Sender(port, pair) = wake {
-                self.crew.mailboxes.get(WorkerIdx::FIRST).post(Message::AdoptTimers(port, pair));
+            match wake {
+                Wake::Receiver(port, pair) | Wake::Sender(port, pair) => {
+                    self.crew.mailboxes.get(WorkerIdx::FIRST).post(Message::AdoptTimers(port, pair));
+                }
+                // Whoever has to wait for an uplink asks again after a while.
+                Wake::Source(_) | Wake::Turn(..) => {}
             }
         }
     }

@@ -10,6 +10,7 @@ use taut_api::vm::VmSpec;
 use taut_api::vmci::Cid;
 use taut_api::{ApiError, MacAddr, Name};
 
+use super::network_io::check_allocation;
 use super::refusal::{conflict, invalid};
 use super::uplinks::admit_teaming;
 use crate::facts::{Desired, Owner};
@@ -29,6 +30,7 @@ pub fn admit_vm(desired: &Desired, name: &Name, spec: &VmSpec) -> Result<(), Api
         find_portgroup(desired, &owner, &nic.portgroup)?;
         admit_mac(desired, &owner, nic.mac.unwrap_or_else(|| owner.derived_mac()))?;
         admit_shaping(&owner.to_string(), &nic.shaping.limits())?;
+        check_allocation(&owner.to_string(), &nic.uplink_allocation)?;
     }
     match spec.vmci.as_ref().and_then(|vmci| vmci.cid) {
         Some(own) => admit_cid(desired, name, own),

@@ -2,11 +2,13 @@
 //!
 //! [`documents`] checks a document against the others, [`reservations`] and [`limits`] against the
 //! host's capacity, [`placement`], [`passthrough`] and [`uplinks`] against its CPUs, devices and
-//! network interfaces. Each refusal states the values and what to do.
+//! network interfaces, and [`network_io`] against the speed of uplinks. Each refusal states the
+//! values and what to do.
 
 pub mod documents;
 mod limits;
 pub mod netdevs;
+pub mod network_io;
 pub mod passthrough;
 pub mod placement;
 mod refusal;

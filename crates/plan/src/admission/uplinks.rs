@@ -281,7 +281,7 @@ mod tests {
         assert!(refusal(&teaming(&["eth1"], &["eth1"])).contains("names the uplink `eth1` twice"));
         let good = teaming(&["eth2"], &["eth1"]);
         assert_eq!(admit_teaming(&desired, "vSwitch `prod`", &name("prod"), &good), Ok(()));
-        desired.vswitches.insert(name("prod"), VSwitchSpec { teaming: good });
+        desired.vswitches.insert(name("prod"), VSwitchSpec { teaming: good, ..VSwitchSpec::default() });
         let removal = admit_uplink_removal(&desired, &name("eth1")).unwrap_err();
         assert_eq!(removal.message, "the teaming of vSwitch `prod` names the uplink `eth1`");
         assert_eq!(admit_uplink_removal(&desired, &name("eth3")), Ok(()));

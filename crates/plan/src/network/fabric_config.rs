@@ -3,7 +3,11 @@
 use std::net::Ipv4Addr;
 
 use taut_api::fabric::FabricConfig;
-use taut_api::fabric::config::{PortConfig, PortKind, SegmentId, SocketWorker, WorkerConfig, WorkerMode};
+use taut_api::fabric::config::{
+    NetworkIoConfig, PortConfig, PortKind, SegmentId, SocketWorker, WorkerConfig, WorkerMode,
+};
+use taut_api::network::VSwitchSpec;
+use taut_api::network_io::NetworkAllocation;
 use taut_api::vm::{NicModel, Power};
 use taut_api::{Coalescing, Name};
 
@@ -47,6 +51,8 @@ pub fn configure_fabric(
             front_end: limit_front_end(desired, observed, &owner),
             team: teams.of(portgroup).filter(|_| !is_taken_down(desired, &owner)),
             speed: None,
+            traffic_class: group.traffic_class,
+            allocation: allocation(desired, &owner),
         })
     });
     let ports: Vec<_> = ports.chain(configure_uplinks(desired, observed)).collect();
@@ -57,6 +63,7 @@ pub fn configure_fabric(
         revision: 0,
         ports,
         teams: teams.into_configs(),
+        network_io: network_io(desired),
         sockets: configure_vsock_devices(desired, observed),
         workers: WorkerConfig { mode: mode(desired.workers.mode), cpus: desired.workers.cpus.clone(), near },
         socket_worker: SocketWorker { mode: mode(desired.socket_worker.mode), ..desired.socket_worker },
@@ -70,6 +77,23 @@ fn segment(desired: &Desired, owner: &Owner, vswitch: &Name) -> Option<SegmentId
     } else {
         desired.numbers.segment(vswitch)
     }
+}
+
+/// Network I/O control of the segments that have it.
+fn network_io(desired: &Desired) -> Vec<NetworkIoConfig> {
+    let is_on = |(_, spec): &(&Name, &VSwitchSpec)| spec.network_io.enabled;
+    let of_vswitch = |(name, spec): (&Name, &VSwitchSpec)| {
+        let classes = spec.network_io.classes.clone();
+        Some(NetworkIoConfig { segment: desired.numbers.segment(name)?, classes })
+    };
+    desired.vswitches.iter().filter(is_on).filter_map(of_vswitch).collect()
+}
+
+/// The part of each uplink for a port. Only cards of VMs can have another than the default.
+fn allocation(desired: &Desired, owner: &Owner) -> NetworkAllocation {
+    let Owner::Nic(name, index) = owner else { return NetworkAllocation::default() };
+    let nic = desired.vms.get(name).and_then(|vm| vm.vm.nics.get(*index));
+    nic.map_or_else(NetworkAllocation::default, |nic| nic.uplink_allocation)
 }
 
 /// The IPv4 address that the document of a port's owner gives it.

@@ -104,7 +104,7 @@ mod tests {
     fn a_port_group_has_the_team_of_its_vswitch_or_one_of_its_own() {
         let mut desired = Desired::default();
         let teaming = Teaming { standby: names(&["eth2"]), ..Teaming::default() };
-        desired.vswitches.insert(name("prod"), VSwitchSpec { teaming });
+        desired.vswitches.insert(name("prod"), VSwitchSpec { teaming, ..VSwitchSpec::default() });
         desired.vswitches.insert(name("island"), VSwitchSpec::default());
         let own = Teaming {
             policy: TeamPolicy::Explicit,

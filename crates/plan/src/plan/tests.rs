@@ -67,6 +67,7 @@ fn desired() -> impl Strategy<Value = Desired> {
             shaping: Shaping::default(),
             mac_learning: None,
             teaming: None,
+            traffic_class: taut_api::network_io::TrafficClass::default(),
         }),
         4..5,
     );

@@ -1,7 +1,8 @@
 //! `taut portgroup`.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use taut_api::network::{PortGroupSpec, Security};
+use taut_api::network_io::TrafficClass;
 use taut_api::path;
 use taut_api::route::{PortGroup, VSwitch};
 use taut_api::shaping::Shaping;
@@ -29,6 +30,8 @@ pub(crate) enum Command {
         shaping: ShapingArgs,
         #[command(flatten)]
         teaming: OwnTeamingArgs,
+        #[command(flatten)]
+        traffic: TrafficArgs,
     },
     /// List port groups
     List,
@@ -48,6 +51,8 @@ pub(crate) enum Command {
         shaping: ShapingArgs,
         #[command(flatten)]
         teaming: OwnTeamingArgs,
+        #[command(flatten)]
+        traffic: TrafficArgs,
     },
     /// Delete a port group that has no ports
     Delete {
@@ -56,9 +61,19 @@ pub(crate) enum Command {
     },
 }
 
+/// Options for network I/O control of a port group.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct TrafficArgs {
+    /// Class of what its ports send to uplinks, while the vSwitch has network I/O control:
+    /// management, faulttolerance, nfs, iscsi, vsan, vmotion, hbr, vdp or virtualmachine, the
+    /// default
+    #[arg(long, value_name = "CLASS")]
+    traffic_class: Option<TrafficClass>,
+}
+
 pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
-        Command::Create { name, vswitch, policy, shaping, teaming } => {
+        Command::Create { name, vswitch, policy, shaping, teaming, traffic } => {
             let of_vswitch =
                 if teaming.is_given() { teaming_of(client, &vswitch)? } else { Teaming::default() };
             let mut spec = PortGroupSpec {
@@ -68,6 +83,7 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
                 shaping: Shaping::default(),
                 mac_learning: None,
                 teaming: None,
+                traffic_class: traffic.traffic_class.unwrap_or_default(),
             };
             policy.change(&mut spec);
             shaping.change(&mut spec.shaping);
@@ -82,7 +98,7 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
             });
         }
         Command::Show { name } => output::print(out.format, &client.get(&path(&name))?, show),
-        Command::Set { name, policy, shaping, teaming } => {
+        Command::Set { name, policy, shaping, teaming, traffic } => {
             let of_vswitch = if teaming.is_given() {
                 teaming_of(client, &client.get::<PortGroup>(&path(&name))?.spec.vswitch)?
             } else {
@@ -92,6 +108,7 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
                 policy.change(&mut spec);
                 shaping.change(&mut spec.shaping);
                 teaming.change(&mut spec.teaming, &of_vswitch);
+                spec.traffic_class = traffic.traffic_class.unwrap_or(spec.traffic_class);
                 spec
             })?;
             out.changed(&changed, in_force);
@@ -124,8 +141,10 @@ fn in_force(group: &PortGroup) -> String {
         text => format!("{before} {text}"),
     };
     let teaming = spec.teaming.as_ref().map(|own| format!(", teaming {}", teaming::line(own)));
+    let class = spec.traffic_class;
+    let class = if class.is_default() { String::new() } else { format!(", traffic class {class}") };
     format!(
-        "port group {name}: vSwitch {}, {}, security policy {}, {}{}",
+        "port group {name}: vSwitch {}, {}, security policy {}, {}{}{class}",
         spec.vswitch,
         or(vlan(spec), "no VLAN", "VLAN"),
         or(policy::cell(spec), "rejects promiscuous mode, MAC changes and forged transmits", "accepts"),
@@ -157,6 +176,7 @@ fn show(group: &PortGroup) -> String {
         ("to switch", or_none(spec.shaping.to_switch.map_or(String::new(), |shape| shape.to_string()))),
         ("to guest", or_none(spec.shaping.to_guest.map_or(String::new(), |shape| shape.to_string()))),
         ("teaming", spec.teaming.as_ref().map_or("that of the vSwitch".to_owned(), teaming::line)),
+        ("traffic class", spec.traffic_class.to_string()),
         ("own shaping", status.own_shaping.join(", ")),
         ("revision", revision.to_string()),
     ])
@@ -214,6 +234,7 @@ mod tests {
         to switch         none
         to guest          100Mbit peak 200Mbit burst 1MiB
         teaming           that of the vSwitch
+        traffic class     virtualmachine
         revision          7
         ");
     }

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use taut_api::link::Link;
 use taut_api::route::{DaemonInfo, Uplink};
-use taut_api::uplink::UplinkSpec;
+use taut_api::uplink::{UplinkSpec, UplinkStatus};
 use taut_api::{ApiError, Name, path};
 
 use crate::client::Client;
@@ -130,6 +130,7 @@ fn show(uplink: &Uplink) -> String {
         ("reason", status.reason.clone().unwrap_or_default()),
         ("mac", status.mac.map(|mac| mac.to_string()).unwrap_or_default()),
         ("speed", status.speed_mbit.map(|speed| format!("{speed} Mbit/s")).unwrap_or_default()),
+        ("network i/o", network_io(status).to_owned()),
         ("mtu", status.mtu.map(|mtu| mtu.to_string()).unwrap_or_default()),
         ("port", status.port.map(|port| port.to_string()).unwrap_or_default()),
         (
@@ -142,6 +143,15 @@ fn show(uplink: &Uplink) -> String {
         ("kernel lacks", status.missing.join("; ")),
         ("revision", revision.to_string()),
     ])
+}
+
+fn network_io(status: &UplinkStatus) -> &'static str {
+    match status.network_io {
+        None => "",
+        Some(true) => "in force",
+        Some(false) if status.attached => "not in force: the interface states no speed",
+        Some(false) => "not in force: the uplink is not attached",
+    }
 }
 
 #[cfg(test)]

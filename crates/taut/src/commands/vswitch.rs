@@ -6,6 +6,7 @@ use taut_api::network::VSwitchSpec;
 use taut_api::path;
 use taut_api::route::{PortGroup, Uplink, VSwitch};
 
+use super::network_io::{self, NetworkIoArgs};
 use super::teaming::{self, TeamingArgs};
 use crate::client::Client;
 use crate::output::{self, Outcome, Output};
@@ -19,6 +20,8 @@ pub(crate) enum Command {
         name: Name,
         #[command(flatten)]
         teaming: TeamingArgs,
+        #[command(flatten)]
+        network_io: NetworkIoArgs,
     },
     /// List virtual switches
     List,
@@ -27,13 +30,15 @@ pub(crate) enum Command {
         /// Name of the virtual switch
         name: Name,
     },
-    /// Change the teaming of a virtual switch: the uplinks that its ports use. Running ports follow
-    /// at once
+    /// Change how the ports of a virtual switch use its uplinks: teaming, and network I/O control.
+    /// Running ports follow at once
     Set {
         /// Name of the virtual switch
         name: Name,
         #[command(flatten)]
         teaming: TeamingArgs,
+        #[command(flatten)]
+        network_io: NetworkIoArgs,
     },
     /// Delete a virtual switch that has no port groups and no uplinks
     Delete {
@@ -44,9 +49,10 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
-        Command::Create { name, teaming } => {
+        Command::Create { name, teaming, network_io } => {
             let mut spec = VSwitchSpec::default();
             teaming.change(&mut spec.teaming);
+            network_io.change(&mut spec.network_io);
             let created: VSwitch = client.create(&path::VSWITCH.of(&name), &spec)?;
             out.changed(&created, |VSwitch { name, .. }| {
                 format!(
@@ -67,13 +73,16 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
             let uplinks: Vec<Uplink> = client.get(path::UPLINKS)?;
             output::print(out.format, &vswitch, |vswitch| show(vswitch, &all, &uplinks));
         }
-        Command::Set { name, teaming } => {
+        Command::Set { name, teaming, network_io } => {
             let changed: VSwitch = client.change(&path::VSWITCH.of(&name), |mut spec: VSwitchSpec| {
                 teaming.change(&mut spec.teaming);
+                network_io.change(&mut spec.network_io);
                 spec
             })?;
             out.changed(&changed, |VSwitch { name, spec, .. }| {
-                format!("vSwitch {name}: teaming {}", teaming::line(&spec.teaming))
+                let (teaming, network_io) =
+                    (teaming::line(&spec.teaming), network_io::line(&spec.network_io));
+                format!("vSwitch {name}: teaming {teaming}; network I/O control {network_io}")
             });
         }
         Command::Delete { name } => {
@@ -90,10 +99,15 @@ fn show(vswitch: &VSwitch, portgroups: &[PortGroup], uplinks: &[Uplink]) -> Stri
     let own = uplinks.iter().filter(|uplink| uplink.spec.vswitch == vswitch.name);
     let uplinks: Vec<_> = own.map(|uplink| uplink.name.to_string()).collect();
     let private = || "none: a private network in memory".to_owned();
+    let (is_private, network_io) = (uplinks.is_empty(), &vswitch.spec.network_io);
     output::fields(&[
         ("name", vswitch.name.to_string()),
         ("uplinks", if uplinks.is_empty() { private() } else { uplinks.join(", ") }),
         ("teaming", if uplinks.is_empty() { String::new() } else { teaming::line(&vswitch.spec.teaming) }),
+        (
+            "network i/o",
+            if is_private && network_io.is_default() { String::new() } else { network_io::line(network_io) },
+        ),
         ("port groups", if names.is_empty() { "none".to_owned() } else { names.join(", ") }),
         ("ports", vswitch.status.ports.to_string()),
         ("revision", vswitch.revision.to_string()),
@@ -124,9 +138,8 @@ mod tests {
             });
             serde_json::from_value(document).unwrap()
         };
-        assert!(
-            show(&vswitch, &groups, &[uplink("prod")]).contains("uplinks      eth1\nteaming      port-id\n")
-        );
+        let connected = show(&vswitch, &groups, &[uplink("prod")]);
+        assert!(connected.contains("uplinks      eth1\nteaming      port-id\nnetwork i/o  off\n"));
         insta::assert_snapshot!(
             show(&vswitch, &groups, &[uplink("other")]),
             @r"

@@ -14,6 +14,7 @@ use taut_api::vmci::{Cid, GroupChoice, VmciSpec};
 use taut_api::word::counted;
 use taut_api::{ApiError, Document, Name, path};
 use taut_plan::admission::documents::admit_vm;
+use taut_plan::admission::network_io::admit_uplinks_of_vm;
 use taut_plan::admission::placement::admit_placement;
 use taut_plan::admission::reservations::admit_reservations;
 use taut_plan::network::cid::assign_cid;
@@ -25,6 +26,7 @@ use super::body::{Body, Failure, Named};
 use super::vms::{answer, owner, write_vm};
 use crate::access::caller::Caller;
 use crate::access::ids::check_membership;
+use crate::interface;
 
 /// Changes settings of a VM, also while it runs: all that the request names, or none. The answer
 /// precedes the change of the host: its status says what is decided, what the host cannot enforce
@@ -70,6 +72,9 @@ fn admit(
     if !is_default(&patch.placement) {
         admit_placement(&observed.host, name, &vm.vm.placement)?;
     }
+    if patch.nics.values().any(|nic| nic.uplink_allocation.is_some() || nic.portgroup.is_some()) {
+        admit_uplinks_of_vm(desired, name, vm, &interface::speed)?;
+    }
     // Other settings must stay changeable on a host that has shrunk below what was promised.
     if patch.needs_admission() { admit_reservations(desired, observed, report, name, vm) } else { Ok(()) }
 }
@@ -100,7 +105,7 @@ fn nic<'a>(name: &Name, spec: &'a mut VmSpec, index: usize) -> Result<&'a mut Ni
 }
 
 fn change_nic(change: &NicPatch, nic: &mut NicSpec) {
-    let NicPatch { portgroup, link, coalescing, lro, to_switch, to_guest } = change;
+    let NicPatch { portgroup, link, coalescing, lro, to_switch, to_guest, uplink_allocation } = change;
     if let Some(portgroup) = portgroup {
         nic.portgroup.clone_from(portgroup);
     }
@@ -109,6 +114,7 @@ fn change_nic(change: &NicPatch, nic: &mut NicSpec) {
     nic.lro = lro.or(nic.lro);
     nic.shaping.to_switch = to_switch.unwrap_or(nic.shaping.to_switch);
     nic.shaping.to_guest = to_guest.unwrap_or(nic.shaping.to_guest);
+    nic.uplink_allocation = uplink_allocation.unwrap_or(nic.uplink_allocation);
 }
 
 fn change_latency(change: LatencyPatch, spec: &mut VmSpec) {

@@ -16,6 +16,7 @@ use taut_api::{ApiError, Document, Name, path};
 use taut_plan::admission::documents::{
     admit_external, admit_netns, admit_portgroup, admit_portgroup_deletion, admit_vswitch_deletion,
 };
+use taut_plan::admission::network_io::{admit_class, admit_network_io, admit_speed};
 use taut_plan::admission::uplinks::{admit_teaming, admit_uplink_removal};
 use taut_plan::{Desired, Owner};
 
@@ -23,6 +24,7 @@ use super::Shared;
 use super::body::{Body, Condition, Failure, Named};
 use super::documents::{self, Resource};
 use crate::board::Seen;
+use crate::interface;
 use crate::reconcile::{admit_interface, admit_netdev_interface, learned_address};
 use crate::status;
 use crate::store::{Change, Kind};
@@ -219,7 +221,8 @@ impl Resource for VSwitches {
     }
 
     fn admit(desired: &Desired, name: &Name, spec: &VSwitchSpec) -> Result<(), ApiError> {
-        admit_teaming(desired, &format!("vSwitch `{name}`"), name, &spec.teaming)
+        admit_teaming(desired, &format!("vSwitch `{name}`"), name, &spec.teaming)?;
+        admit_network_io(desired, name, spec, &interface::speed)
     }
 
     fn check_unused(desired: &Desired, name: &Name) -> Result<(), ApiError> {
@@ -247,7 +250,8 @@ impl Resource for PortGroups {
     }
 
     fn admit(desired: &Desired, name: &Name, spec: &PortGroupSpec) -> Result<(), ApiError> {
-        admit_portgroup(desired, name, spec)
+        admit_portgroup(desired, name, spec)?;
+        admit_class(desired, name, spec, &interface::speed)
     }
 
     fn check_unused(desired: &Desired, name: &Name) -> Result<(), ApiError> {
@@ -359,7 +363,8 @@ impl Resource for Uplinks {
     }
 
     fn admit(desired: &Desired, name: &Name, spec: &UplinkSpec) -> Result<(), ApiError> {
-        admit_interface(desired, name, spec)
+        admit_interface(desired, name, spec)?;
+        admit_speed(desired, name, spec, &interface::speed)
     }
 
     fn check_unused(desired: &Desired, name: &Name) -> Result<(), ApiError> {

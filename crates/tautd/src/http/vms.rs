@@ -12,6 +12,7 @@ use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
 use taut_api::vm::{Power, VmDesired, VmStatus};
 use taut_api::{ApiError, Document, Name, path};
 use taut_plan::admission::documents::admit_vm;
+use taut_plan::admission::network_io::admit_uplinks_of_vm;
 use taut_plan::admission::placement::{admit_placement, remove_absent};
 use taut_plan::admission::reservations::admit_reservations;
 use taut_plan::network::cid::assign_cid;
@@ -28,6 +29,7 @@ use crate::access::ids::check_membership;
 use crate::access::rights::Rights;
 use crate::board::Seen;
 use crate::inbox::Message;
+use crate::interface;
 use crate::reconcile::admit_devices;
 use crate::status;
 use crate::store::{Change, Kind, State as Documents};
@@ -151,6 +153,7 @@ async fn create(
             admit_vm(desired, &key, &vm.vm)?;
             admit_placement(&observed.host, &key, &vm.vm.placement)?;
             admit_reservations(desired, &observed, &report, &key, &vm)?;
+            admit_uplinks_of_vm(desired, &key, &vm, &interface::speed)?;
             admit_devices(desired, &key, &vm.vm)?;
             Ok(Change::Vm(key, Some(vm)))
         })
@@ -203,6 +206,7 @@ pub(super) async fn set_power(
         vm.power = wanted.power;
         if wanted.power == Power::On {
             admit_reservations(desired, &observed, &report, name, vm)?;
+            admit_uplinks_of_vm(desired, name, vm, &interface::speed)?;
             if observed.vms.get(name).is_none_or(|seen| seen.process.is_none()) {
                 admit_devices(desired, name, &vm.vm)?;
             }

@@ -28,6 +28,7 @@ fn portgroup(text: &str, vlan: u16) -> Change {
         vlan: Vlan::Access(vlan),
         mac_learning: None,
         teaming: None,
+        traffic_class: taut_api::network_io::TrafficClass::default(),
     };
     Change::PortGroup(name(text), Some(spec))
 }

@@ -17,9 +17,9 @@
 //! that bound, the queue of the card would decide.
 //!
 //! From the bottom up: `rules` has what an administrator sets, `tag` has points in time, `calendar`
-//! finds the first of many, `node` is a class or port, `scheduler` has the rules above, `wire`
-//! counts the bytes of a frame on the wire, and `admission` says which reservations an uplink can
-//! keep.
+//! finds the first of many, `node` is a class or port, `scheduler` has the rules above, and `turns`
+//! answers ports that ask whether they may send. `wire` counts the bytes of a frame on the wire,
+//! and `admission` says which reservations an uplink can keep.
 
 mod admission;
 mod calendar;
@@ -29,10 +29,12 @@ mod scheduler;
 mod tag;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod wire;
 
 pub use admission::{RESERVABLE_PERCENT, TooMuch, admit};
 pub use node::Port;
 pub use rules::{Class, Rate, Rules, Shares};
 pub use scheduler::{AHEAD, Next, Reason, Scheduler, TURN_BYTES, Turn};
+pub use turns::Turns;
 pub use wire::wire_bytes;

@@ -7,6 +7,15 @@ use super::tag::{PerByte, Tag};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Port(pub(super) u32);
 
+impl Port {
+    /// Returns its place in an array with one element for each port of the uplink. Some elements of
+    /// such an array are unused.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// Progress of a node on each of three lines. The node may be served when a tag is reached.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tags {
@@ -21,8 +30,8 @@ pub(super) struct Tags {
 /// Time in ns for which a reservation is made up for, if the uplink could not keep it. After a
 /// longer stop of the card, ports without a reservation would wait for as long again.
 const MOST_ARREARS: u64 = 100_000_000;
-/// Time in ns by which a node may be late without losing a part of its limit: others have their
-/// turns first.
+/// Time in ns by which a node may be late without losing a part of its reservation or limit: others
+/// have their turns first, and a port asks again only when somebody serves it.
 const MOST_LATE: u64 = 1_000_000;
 
 /// Lengths of a byte on the three lines.
@@ -43,7 +52,9 @@ pub(super) struct Node {
     lengths: Lengths,
     /// The port has something to send.
     pub(super) has_backlog: bool,
-    /// The port has become ready since its turn was given.
+    /// The port has a turn that has begun.
+    pub(super) has_turn: bool,
+    /// The port has become ready since its turn has begun.
     pub(super) is_ready_again: bool,
     /// The port was removed, and its number waits for the next one.
     pub(super) is_free: bool,
@@ -57,6 +68,7 @@ impl Node {
             rules,
             lengths: Lengths::of(rules),
             has_backlog: false,
+            has_turn: false,
             is_ready_again: false,
             is_free: false,
         }
@@ -79,18 +91,26 @@ impl Node {
         self.lengths.reservation.is_some()
     }
 
+    /// Returns whether the node has a limit.
+    pub(super) fn is_limited(&self) -> bool {
+        self.lengths.limit.is_some()
+    }
+
     /// Returns whether the limit lets the node send.
     pub(super) fn is_within_limit(&self, now: Tag) -> bool {
         self.lengths.limit.is_none() || self.tags.limit <= now
     }
 
     /// Begins anew after a time in which the node had nothing to send. It cannot save up: its
-    /// reservation and limit count from now on, and its place among `shares` is no earlier than
-    /// that of the node that was served last.
+    /// reservation and limit count from now on, unless the time was too short to be noticed, and
+    /// its place among `shares` is no earlier than that of the node that was served last.
     pub(super) fn wake(&mut self, now: Tag, shares: Tag) {
         let Tags { reservation, limit, shares: own } = &mut self.tags;
-        *reservation = now.max(*reservation);
-        *limit = now.max(*limit);
+        for tag in [reservation, limit] {
+            if *tag < now.before(MOST_LATE) {
+                *tag = now;
+            }
+        }
         *own = shares.max(*own);
     }
 

@@ -40,21 +40,6 @@ impl Class {
         Self::VirtualMachine,
     ];
 
-    /// Returns ESX's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Management => "management",
-            Self::FaultTolerance => "faulttolerance",
-            Self::Nfs => "nfs",
-            Self::Iscsi => "iscsi",
-            Self::Vsan => "vsan",
-            Self::Vmotion => "vmotion",
-            Self::Replication => "hbr",
-            Self::Backup => "vdp",
-            Self::VirtualMachine => "virtualmachine",
-        }
-    }
-
     /// Returns ESX's rules for a class that nobody has set: `high` shares for VMs, `normal` ones
     /// for the others, no limit, no reservation.
     pub const fn defaults(self) -> Rules {

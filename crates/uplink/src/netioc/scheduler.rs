@@ -67,8 +67,11 @@ pub struct Scheduler {
     classes: Line,
     /// Ports of each class that may send, by shares.
     ports: [Line; CLASSES],
-    /// Time until which the uplink is busy with what it was handed.
+    /// Time until which the uplink is busy with what it was handed, and with the turns that have
+    /// begun.
     busy_until: Tag,
+    /// Number of turns that have begun.
+    begun: u32,
     /// Time of a byte on the uplink.
     byte: PerByte,
     turn_bytes: u32,
@@ -96,18 +99,19 @@ impl Line {
         self.nodes.advance(self.served.ns());
     }
 
-    /// Puts a node in its place, or takes it out. A line without nodes begins anew: what a node has
-    /// sent while nobody else wanted to is not held against it.
+    /// Puts a node in its place, or takes it out.
     fn put(&mut self, number: u32, may_send: bool, place: Tag) {
         if may_send {
             self.nodes.put(number, place.ns());
-            return;
+        } else {
+            self.nodes.remove(number);
         }
-        self.nodes.remove(number);
-        if self.nodes.is_empty() {
-            self.served = self.farthest;
-            self.nodes.advance(self.served.ns());
-        }
+    }
+
+    /// Begins anew: what a node has sent while nobody else wanted to is not held against it.
+    fn restart(&mut self) {
+        self.served = self.farthest;
+        self.nodes.advance(self.served.ns());
     }
 }
 
@@ -123,14 +127,15 @@ impl Scheduler {
             classes: Line::new(),
             ports: std::array::from_fn(|_| Line::new()),
             busy_until: Tag::default(),
+            begun: 0,
             byte: PerByte::at(speed),
             turn_bytes,
         }
     }
 
-    /// Sets the speed of the uplink.
-    pub fn set_speed(&mut self, speed: Rate) {
-        self.byte = PerByte::at(speed);
+    /// Sets the speed of the uplink, and the length of the turns that begin from now on.
+    pub fn set_speed(&mut self, speed: Rate, turn_bytes: u32) {
+        (self.byte, self.turn_bytes) = (PerByte::at(speed), turn_bytes);
     }
 
     /// Sets the rules of a class.
@@ -168,6 +173,7 @@ impl Scheduler {
             return;
         }
         node.has_backlog = false;
+        self.begun -= u32::from(std::mem::take(&mut node.has_turn));
         self.settle(port, Tag::at(now));
         self.free.push(port);
     }
@@ -177,10 +183,15 @@ impl Scheduler {
     pub fn ready(&mut self, port: Port, now: u64) {
         let node = &mut self.nodes[port.0 as usize];
         node.is_ready_again = true;
-        if std::mem::replace(&mut node.has_backlog, true) {
+        if node.has_turn || std::mem::replace(&mut node.has_backlog, true) {
             return;
         }
         let now = Tag::at(now);
+        if self.begun == 0 && self.classes.nodes.is_empty() && self.busy_until <= now {
+            // The uplink was idle.
+            self.classes.restart();
+            self.ports.iter_mut().for_each(Line::restart);
+        }
         let class = self.class_of(port);
         self.nodes[port.0 as usize].wake(now, self.ports[class].served);
         if self.ports[class].nodes.is_empty() {
@@ -189,8 +200,30 @@ impl Scheduler {
         self.settle(port, now);
     }
 
-    /// Returns what to do now. There is one turn at a time: after [`Next::Send`], the next question
-    /// is asked after [`Scheduler::sent`].
+    /// Returns whether a port may send without a turn: nobody waits for the uplink, the uplink
+    /// keeps up, and no limit concerns the port.
+    #[inline]
+    pub fn is_free(&self, port: Port, now: u64) -> bool {
+        let node = &self.nodes[port.0 as usize];
+        self.classes.nodes.is_empty()
+            && self.busy_until.ns() <= now.saturating_add(AHEAD)
+            && !node.is_limited()
+            && !self.nodes[self.class_of(port)].is_limited()
+    }
+
+    /// Notes what a port has sent without a turn, in bytes on the wire.
+    #[inline]
+    pub fn sent_freely(&mut self, port: Port, bytes: u32, now: u64) {
+        let now = Tag::at(now);
+        self.busy_until = self.busy_until.max(now).after(bytes, self.byte);
+        for node in [port.0 as usize, self.class_of(port)] {
+            self.nodes[node].count_limited(bytes, now);
+        }
+    }
+
+    /// Returns what to do now. A port has one turn at a time, until [`Scheduler::sent`]; others may
+    /// have theirs meanwhile. The uplink counts as busy with the whole turn until it is told what
+    /// was sent.
     pub fn next(&mut self, now: u64) -> Next {
         self.limited.advance(now);
         self.release(Tag::at(now));
@@ -201,7 +234,12 @@ impl Scheduler {
         if busy > AHEAD {
             return Next::Wait(now + (busy - AHEAD));
         }
-        self.nodes[port.0 as usize].is_ready_again = false;
+        let now = Tag::at(now);
+        self.busy_until = self.busy_until.max(now).after(self.turn_bytes, self.byte);
+        self.begun += 1;
+        let node = &mut self.nodes[port.0 as usize];
+        (node.has_turn, node.has_backlog, node.is_ready_again) = (true, false, false);
+        self.settle(port, now);
         Next::Send(Turn { port, bytes: self.turn_bytes, reason })
     }
 
@@ -209,7 +247,9 @@ impl Scheduler {
     /// could not send what it has counts as one without: it is [`Scheduler::ready`] again later.
     pub fn sent(&mut self, turn: Turn, bytes: u32, has_more: bool, now: u64) {
         let now = Tag::at(now);
-        self.busy_until = self.busy_until.max(now).after(bytes, self.byte);
+        let without = self.busy_until.less(turn.bytes, self.byte);
+        self.busy_until = without.max(now).after(bytes, self.byte);
+        self.begun -= 1;
         let Turn { port, reason, .. } = turn;
         let class = self.class_of(port);
         let [of_class, of_port] = self
@@ -235,6 +275,7 @@ impl Scheduler {
             of_port.count_shared(bytes);
             self.ports[class].serve(from, of_port.tags.shares);
         }
+        of_port.has_turn = false;
         of_port.has_backlog = has_more || of_port.is_ready_again;
         self.settle(port, now);
     }

@@ -40,6 +40,11 @@ impl Tag {
         Self(self.0 + Self::at(ns).0)
     }
 
+    /// Returns the tag before these bytes.
+    pub(super) fn less(self, bytes: u32, each: PerByte) -> Self {
+        Self(self.0.saturating_sub(u128::from(bytes) * u128::from(each.0)))
+    }
+
     /// Returns the tag after these bytes.
     pub(super) fn after(self, bytes: u32, each: PerByte) -> Self {
         Self(self.0 + u128::from(bytes) * u128::from(each.0))

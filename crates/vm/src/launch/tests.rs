@@ -31,6 +31,7 @@ fn nic(model: NicModel) -> NicSpec {
         offloads: true,
         queues: QueuePairs::default(),
         shaping: OwnShaping::default(),
+        uplink_allocation: taut_api::network_io::NetworkAllocation::default(),
         coalescing: NicCoalescing::HostDefault,
         lro: None,
     }

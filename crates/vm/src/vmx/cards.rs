@@ -2,6 +2,7 @@
 
 use taut_api::coalescing::NicCoalescing;
 use taut_api::link::WantedLink;
+use taut_api::network_io::NetworkAllocation;
 use taut_api::shaping::OwnShaping;
 use taut_api::vm::{NicModel, NicSpec, Rings};
 use taut_api::{ApiError, Coalescing, MacAddr, Name, QueuePairs};
@@ -52,6 +53,7 @@ impl Card {
             offloads: true,
             queues: QueuePairs::default(),
             shaping: OwnShaping::default(),
+            uplink_allocation: NetworkAllocation::default(),
             coalescing: self.coalescing(file),
             lro: None,
         })

@@ -32,7 +32,7 @@ impl Forwarder<'_> {
     ) -> Verdict {
         let target = self.target(member, frame.frame.first_bytes());
         match self.deliver(target, frame, pieces_done) {
-            Put::Done | Put::Queued => self.count_crossing(member, frame),
+            Put::Done | Put::Queued => self.count_crossing(target, frame),
             Put::NotNow(reason) => {
                 let (now, end_of_waits) = (self.now, self.end_of_waits);
                 let slot = self.lock_queue(target);
@@ -63,7 +63,7 @@ impl Forwarder<'_> {
     pub(super) fn deliver_or_drop(&mut self, member: MemberIdx, frame: &Admitted<'_>) {
         let target = self.target(member, frame.frame.first_bytes());
         match self.deliver(target, frame, &mut 0) {
-            Put::Done | Put::Queued => self.count_crossing(member, frame),
+            Put::Done | Put::Queued => self.count_crossing(target, frame),
             Put::NotNow(reason) | Put::Refused(reason) => self.drop_at(member, reason),
             Put::Failed(failure) => self.fail(target, failure),
         }

@@ -32,7 +32,8 @@ impl Forwarder<'_> {
         self.frames
     }
 
-    /// Publishes one receive queue and sets its timers.
+    /// Publishes one receive queue, sets its timers, and wakes those whose turns at an uplink have
+    /// begun.
     #[inline]
     fn publish(&self, target: Target, slot: &mut RxSlot, timers: &mut Timers) {
         let port = &self.segment.member(target.member).port;
@@ -46,6 +47,14 @@ impl Forwarder<'_> {
             && slot.deadline.request(when)
         {
             timers.set(when, Wake::Receiver(port.id, target.pair));
+        }
+        if let Some(network_io) = &mut slot.network_io {
+            network_io.done(self.port(), self.now);
+            if let Some(when) = network_io.wake_senders(self.now, timers)
+                && slot.deadline.request(when)
+            {
+                timers.set(when, Wake::Receiver(port.id, target.pair));
+            }
         }
     }
 }

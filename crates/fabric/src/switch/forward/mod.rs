@@ -10,7 +10,8 @@
 //! - `finish`: when the burst ends, each queue that received frames is published once, with an
 //!   interrupt if one is due.
 //!
-//! `wire` counts the frames that come from outside or go there.
+//! `outside` asks for turns at uplinks with network I/O control, and `wire` counts the frames that
+//! come from outside or go there.
 //!
 //! `lock_queue` below serves all of them. `lro` answers the questions of large receive offload,
 //! which precedes all this.
@@ -18,6 +19,7 @@
 mod deliver;
 mod finish;
 mod lro;
+mod outside;
 mod run;
 mod single;
 mod wire;
@@ -33,6 +35,7 @@ use super::segment::Segment;
 use super::target::Target;
 use crate::net::ethernet::MacPair;
 use crate::net::flow_hash;
+use crate::net::queue::PairIdx;
 use crate::port::{Frame, RxSlot};
 pub use workspace::{FailedQueue, Workspace};
 
@@ -53,6 +56,9 @@ pub enum Verdict {
     Done,
     /// The frame stays with the sender, until this time at the latest.
     Wait(Instant),
+    /// The frame stays with the sender until its turn at an uplink, which tells the sender's
+    /// worker; at the latest, the sender asks again at this time.
+    Turn(Instant),
 }
 
 /// One sender's burst.
@@ -60,6 +66,8 @@ pub enum Verdict {
 pub struct Forwarder<'s> {
     segment: &'s Segment,
     sender: MemberIdx,
+    /// Pair of the sender's queue.
+    pair: PairIdx,
     now: Instant,
     work: &'s mut Workspace,
     /// The receive queue that is locked.
@@ -79,12 +87,19 @@ pub struct Forwarder<'s> {
 const PIECES_PER_BURST: usize = 1024;
 
 impl<'s> Forwarder<'s> {
-    /// Begins a burst of `sender` at `now`.
+    /// Begins a burst of a queue of `sender` at `now`.
     #[inline]
-    pub fn new(segment: &'s Segment, sender: MemberIdx, now: Instant, work: &'s mut Workspace) -> Self {
+    pub fn new(
+        segment: &'s Segment,
+        sender: MemberIdx,
+        pair: PairIdx,
+        now: Instant,
+        work: &'s mut Workspace,
+    ) -> Self {
         Self {
             segment,
             sender,
+            pair,
             now,
             work,
             locked: None,

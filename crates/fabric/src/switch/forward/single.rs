@@ -79,6 +79,9 @@ impl Forwarder<'_> {
             }
             Route::All => {
                 let out = segment.way_out(sender, frame.frame.first_bytes());
+                if let Some(until) = out.and_then(|uplink| self.wait_for_turn(uplink, frame)) {
+                    return Verdict::Turn(until);
+                }
                 for member in segment.in_vlan(frame.vlan).filter(takes) {
                     self.deliver_or_drop(member, frame);
                 }
@@ -89,6 +92,9 @@ impl Forwarder<'_> {
             Route::Outside => {
                 match segment.way_out(sender, frame.frame.first_bytes()) {
                     Some(uplink) => {
+                        if let Some(until) = self.wait_for_turn(uplink, frame) {
+                            return Verdict::Turn(until);
+                        }
                         if let Verdict::Wait(until) = self.deliver_or_wait(uplink, frame, pieces_done) {
                             return Verdict::Wait(until);
                         }

@@ -101,7 +101,8 @@ impl Rig {
     /// Port 0 sends a frame `ms` milliseconds after the start.
     fn send(&mut self, ms: u64, header: &NetHeader, frame: &[u8]) -> Verdict {
         let now = self.start + Duration::from_millis(ms);
-        let mut forwarder = Forwarder::new(&self.switch.segments[0], MemberIdx(0), now, &mut self.work);
+        let mut forwarder =
+            Forwarder::new(&self.switch.segments[0], MemberIdx(0), PairIdx::FIRST, now, &mut self.work);
         if let Some(budget) = &mut self.uplink {
             budget.end(now);
             forwarder.limit_waits(budget.left(now));

@@ -8,26 +8,30 @@ use taut_virtq::header::{GSO_NONE, NetHeader};
 use super::{Admitted, Forwarder};
 use crate::net::ethernet::{HEADER, TAG, TAG_8021Q};
 use crate::port::Frame;
-use crate::switch::index::MemberIdx;
+use crate::switch::target::Target;
 
 impl Forwarder<'_> {
     /// Counts a frame that was delivered to a member, if the frame has come from outside or goes
     /// there.
     #[inline]
-    pub(super) fn count_crossing(&self, to: MemberIdx, passing: &Admitted<'_>) {
+    pub(super) fn count_crossing(&mut self, target: Target, passing: &Admitted<'_>) {
         if self.segment.has_uplinks() {
-            self.count_at_edge(to, passing);
+            self.count_at_edge(target, passing);
         }
     }
 
-    fn count_at_edge(&self, to: MemberIdx, passing: &Admitted<'_>) {
-        let (from, to) = (self.segment.member(self.sender), self.segment.member(to));
+    fn count_at_edge(&mut self, target: Target, passing: &Admitted<'_>) {
+        let segment = self.segment;
+        let (from, to) = (segment.member(self.sender), segment.member(target.member));
         let Frame { header, len, .. } = &passing.frame;
         let bytes = on_wire(passing.frame.first_bytes(), *len, header);
         match (from.uplink, to.uplink) {
             (None, Some(_)) => {
                 from.port.counters.add_shared(PortWord::WireTxBytes, bytes);
                 to.port.counters.add_shared(PortWord::WireTxBytes, bytes);
+                if to.port.has_network_io() {
+                    self.use_turn(target, bytes);
+                }
             }
             (Some(_), None) => to.port.counters.add_shared(PortWord::WireRxBytes, bytes),
             _ => {}

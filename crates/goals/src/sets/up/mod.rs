@@ -10,19 +10,23 @@ mod up3;
 mod up4;
 mod up5;
 mod up6;
+mod up7;
+mod up8;
 mod up9;
 
 use super::Set;
 
 pub(super) const SET: Set = Set {
     name: "UP",
-    what: "uplinks, teaming and failover",
+    what: "uplinks, teaming, failover and network I/O control",
     rows: &[
         &up1::ROW,
         &up3::ROW,
         &up4::ROW,
         &up5::ROW,
         &up6::ROW,
+        &up7::ROW,
+        &up8::ROW,
         &up9::ROW,
         &up10::ROW,
         &up12::ROW,

@@ -1,6 +1,7 @@
 //! The line that `taut vm set` prints: the settings that were changed, with their values now.
 
 use serde_json::Value;
+use taut_api::network_io::NetworkAllocation;
 use taut_api::patch::VmPatch;
 use taut_api::route::Vm;
 use taut_api::shaping::OwnShape;
@@ -31,6 +32,7 @@ fn collect(value: &Value, of: &str, parts: &mut Vec<String>) {
             }
             ("vmci" | "halt", Value::Object(_)) => collect(value, &format!("{key} "), parts),
             ("to_switch" | "to_guest", shape) => parts.push(format!("{of}{name} {}", shape_of(shape))),
+            ("uplink_allocation", part) => parts.push(format!("{of}{name} {}", allocation_of(part))),
             // A card's number.
             (_, Value::Object(_)) => collect(value, &format!("{of}{name} "), parts),
             ("present", Value::Bool(present)) => {
@@ -44,6 +46,12 @@ fn collect(value: &Value, of: &str, parts: &mut Vec<String>) {
 /// Renders a shape, which is a table or a word.
 fn shape_of(value: &Value) -> String {
     serde_json::from_value::<OwnShape>(value.clone()).map(|shape| shape.to_string()).unwrap_or_default()
+}
+
+/// Renders a part of uplinks, which is a table.
+fn allocation_of(value: &Value) -> String {
+    let read = serde_json::from_value::<NetworkAllocation>(value.clone());
+    read.map(|allocation| allocation.to_string()).unwrap_or_default()
 }
 
 fn text(key: &str, value: &Value) -> String {

@@ -336,6 +336,11 @@ fn show(vm: &Vm) -> String {
             if port.lro { "on" } else { "off" }.to_owned(),
             shape(port.shaping.to_switch),
             shape(port.shaping.to_guest),
+            if nic.uplink_allocation.is_default() {
+                String::new()
+            } else {
+                nic.uplink_allocation.to_string()
+            },
             port.reason.clone().unwrap_or_default(),
         ]
     });
@@ -352,6 +357,7 @@ fn show(vm: &Vm) -> String {
             "LRO",
             "TO SWITCH",
             "TO GUEST",
+            "UPLINKS",
             "REASON",
         ],
         &nics.collect::<Vec<_>>(),

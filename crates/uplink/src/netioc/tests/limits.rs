@@ -132,11 +132,11 @@ fn it_waits_until_the_limit_is_reached() {
     let rules = Rules { limit: Some(rate(8_000_000)), ..shares(50) };
     let port = scheduler.add_port(Class::VirtualMachine, rules);
     assert_eq!(scheduler.next(5), Next::Idle);
-    scheduler.ready(port, 1000);
-    let Next::Send(turn) = scheduler.next(1000) else { panic!("its turn") };
-    assert_eq!(scheduler.next(1000), Next::Send(turn), "nothing was told yet");
-    scheduler.sent(turn, 100, true, 1000);
+    scheduler.ready(port, SECOND);
+    let Next::Send(turn) = scheduler.next(SECOND) else { panic!("its turn") };
+    assert_eq!(scheduler.next(SECOND), Next::Idle, "it has its turn");
+    scheduler.sent(turn, 100, true, SECOND);
     // A byte takes a microsecond.
-    assert_eq!(scheduler.next(1000), Next::Wait(101_000));
-    assert!(matches!(scheduler.next(101_000), Next::Send(_)));
+    assert_eq!(scheduler.next(SECOND), Next::Wait(SECOND + 100_000));
+    assert!(matches!(scheduler.next(SECOND + 100_000), Next::Send(_)));
 }

@@ -5,3 +5,4 @@ mod limits;
 mod reservations;
 mod shares;
 mod state;
+mod turns;

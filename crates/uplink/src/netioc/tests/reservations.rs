@@ -67,11 +67,11 @@ fn reservations_beyond_the_speed_are_served_alike_and_forgotten_later() {
     let [one, two] = [0, 1].map(|_| bench.flood(Class::VirtualMachine, rules, 1538));
     let other = bench.flood(Class::Vmotion, shares(50), 1538);
     // The link has come up again at a tenth of its speed.
-    bench.scheduler.set_speed(rate(GBIT));
+    bench.scheduler.set_speed(rate(GBIT), 1);
     bench.run(SECOND);
     let [one, two] = [one, two].map(|port| bench.rate_of(port, SECOND) / 1e6);
     assert!((one - 500.0).abs() < 2.0 && (two - 500.0).abs() < 2.0, "{one} and {two}");
-    bench.scheduler.set_speed(rate(10 * GBIT));
+    bench.scheduler.set_speed(rate(10 * GBIT), 1);
     let before = bench.sent[&other];
     bench.run(SECOND);
     // The rest of 10 Gbit/s, in parts of 1 : 2, but for arrears of 100 ms.

@@ -1,0 +1,38 @@
+//! Turns at uplinks: a sender asks network I/O control before each frame to an uplink that has it.
+
+use std::time::Instant;
+
+use super::wire::on_wire;
+use super::{Admitted, Forwarder};
+use crate::net::queue::PairIdx;
+use crate::switch::index::MemberIdx;
+use crate::switch::target::Target;
+
+impl Forwarder<'_> {
+    /// Returns when the sender asks again if the frame must not go to an uplink yet; `None` if it
+    /// may go now. Nothing of the frame has been delivered yet.
+    #[inline]
+    pub(super) fn wait_for_turn(&mut self, uplink: MemberIdx, passing: &Admitted<'_>) -> Option<Instant> {
+        if self.segment.member(uplink).port.has_network_io() {
+            self.ask_for_turn(uplink, passing)
+        } else {
+            None
+        }
+    }
+
+    fn ask_for_turn(&mut self, uplink: MemberIdx, passing: &Admitted<'_>) -> Option<Instant> {
+        let frame = &passing.frame;
+        let bytes = on_wire(frame.first_bytes(), frame.len, &frame.header);
+        let (from, pair, now) = (self.port(), self.pair, self.now);
+        let slot = self.lock_queue(Target { member: uplink, pair: PairIdx::FIRST });
+        slot.network_io.as_mut()?.wait(from, pair, bytes, now)
+    }
+
+    /// Counts a frame that an uplink has taken, in bytes on the wire.
+    pub(super) fn use_turn(&mut self, uplink: Target, bytes: u64) {
+        let (from, now) = (self.port(), self.now);
+        if let Some(network_io) = &mut self.lock_queue(uplink).network_io {
+            network_io.sent(from, bytes, now);
+        }
+    }
+}
