@@ -54,6 +54,8 @@ pub(super) struct Node {
     pub(super) has_backlog: bool,
     /// The port has a turn that has begun.
     pub(super) has_turn: bool,
+    /// The port, or its class, has a limit.
+    pub(super) is_bounded: bool,
     /// The port has become ready since its turn has begun.
     pub(super) is_ready_again: bool,
     /// The port was removed, and its number waits for the next one.
@@ -69,6 +71,7 @@ impl Node {
             lengths: Lengths::of(rules),
             has_backlog: false,
             has_turn: false,
+            is_bounded: rules.limit.is_some(),
             is_ready_again: false,
             is_free: false,
         }

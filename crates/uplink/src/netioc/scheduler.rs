@@ -144,23 +144,36 @@ impl Scheduler {
         self.nodes[class as usize].set(rules, now);
         self.nodes[class as usize].resume(self.classes.served);
         self.settle_class(class as usize, now);
+        for place in CLASSES..self.nodes.len() {
+            if self.nodes[place].class == Some(class as u32) {
+                self.note_limits(place, class as usize);
+            }
+        }
+    }
+
+    /// Notes whether a port, or its class, has a limit.
+    fn note_limits(&mut self, port: usize, class: usize) {
+        self.nodes[port].is_bounded = self.nodes[port].is_limited() || self.nodes[class].is_limited();
     }
 
     /// Adds a port without anything to send.
     pub fn add_port(&mut self, class: Class, rules: Rules) -> Port {
         let node = Node::new(Some(class as u32), rules);
-        if let Some(port) = self.free.pop() {
-            self.nodes[port.0 as usize] = node;
-            return port;
+        let port = self.free.pop().unwrap_or(Port(self.nodes.len() as u32));
+        if port.index() < self.nodes.len() {
+            self.nodes[port.index()] = node;
+        } else {
+            self.nodes.push(node);
         }
-        self.nodes.push(node);
-        Port(self.nodes.len() as u32 - 1)
+        self.note_limits(port.index(), class as usize);
+        port
     }
 
     /// Sets the rules of a port.
     pub fn set_port(&mut self, port: Port, rules: Rules, now: u64) {
         let now = Tag::at(now);
         self.nodes[port.0 as usize].set(rules, now);
+        self.note_limits(port.index(), self.class_of(port));
         self.resume(port);
         self.settle(port, now);
     }
@@ -200,15 +213,15 @@ impl Scheduler {
         self.settle(port, now);
     }
 
-    /// Returns whether a port may send without a turn: nobody waits for the uplink, the uplink
-    /// keeps up, and no limit concerns the port.
+    /// Returns whether a port may send without a turn: it has none, no limit concerns it, nobody
+    /// waits for the uplink, and the uplink keeps up.
     #[inline]
     pub fn is_free(&self, port: Port, now: u64) -> bool {
-        let node = &self.nodes[port.0 as usize];
-        self.classes.nodes.is_empty()
-            && self.busy_until.ns() <= now.saturating_add(AHEAD)
-            && !node.is_limited()
-            && !self.nodes[self.class_of(port)].is_limited()
+        let Node { has_turn, is_bounded, .. } = self.nodes[port.0 as usize];
+        !has_turn
+            && !is_bounded
+            && self.classes.nodes.is_empty()
+            && self.busy_until <= Tag::at(now.saturating_add(AHEAD))
     }
 
     /// Notes what a port has sent without a turn, in bytes on the wire.
@@ -216,9 +229,22 @@ impl Scheduler {
     pub fn sent_freely(&mut self, port: Port, bytes: u32, now: u64) {
         let now = Tag::at(now);
         self.busy_until = self.busy_until.max(now).after(bytes, self.byte);
+        if self.nodes[port.0 as usize].is_bounded {
+            self.count_limits(port, bytes, now);
+        }
+    }
+
+    #[cold]
+    fn count_limits(&mut self, port: Port, bytes: u32, now: Tag) {
         for node in [port.0 as usize, self.class_of(port)] {
             self.nodes[node].count_limited(bytes, now);
         }
+    }
+
+    /// Returns whether a port has a turn.
+    #[inline]
+    pub fn has_turn(&self, port: Port) -> bool {
+        self.nodes[port.0 as usize].has_turn
     }
 
     /// Returns what to do now. A port has one turn at a time, until [`Scheduler::sent`]; others may

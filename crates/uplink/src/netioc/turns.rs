@@ -91,12 +91,10 @@ impl Turns {
     /// waits until it is woken.
     #[inline]
     pub fn ask(&mut self, port: Port, bytes: u32, now: u64) -> bool {
-        if self.begun[port.index()].is_none() && self.scheduler.is_free(port, now) {
-            return true;
-        }
-        self.ask_for_turn(port, bytes, now)
+        self.scheduler.is_free(port, now) || self.ask_for_turn(port, bytes, now)
     }
 
+    #[inline(never)]
     fn ask_for_turn(&mut self, port: Port, bytes: u32, now: u64) -> bool {
         if let Some(Begun { turn, used, until }) = self.begun[port.index()] {
             let fits = used == 0 || used.saturating_add(bytes) <= turn.bytes;
@@ -115,9 +113,11 @@ impl Turns {
     /// Notes a frame that a port has sent, in bytes on the wire.
     #[inline]
     pub fn sent(&mut self, port: Port, bytes: u32, now: u64) {
-        match &mut self.begun[port.index()] {
-            Some(begun) => begun.used = begun.used.saturating_add(bytes),
-            None => self.scheduler.sent_freely(port, bytes, now),
+        if !self.scheduler.has_turn(port) {
+            return self.scheduler.sent_freely(port, bytes, now);
+        }
+        if let Some(begun) = &mut self.begun[port.index()] {
+            begun.used = begun.used.saturating_add(bytes);
         }
     }
 
