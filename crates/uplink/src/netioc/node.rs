@@ -56,6 +56,8 @@ pub(super) struct Node {
     pub(super) has_turn: bool,
     /// The port, or its class, has a limit.
     pub(super) is_bounded: bool,
+    /// One of both holds: the port does not send freely.
+    pub(super) is_held: bool,
     /// The port has become ready since its turn has begun.
     pub(super) is_ready_again: bool,
     /// The port was removed, and its number waits for the next one.
@@ -72,6 +74,7 @@ impl Node {
             has_backlog: false,
             has_turn: false,
             is_bounded: rules.limit.is_some(),
+            is_held: rules.limit.is_some(),
             is_ready_again: false,
             is_free: false,
         }
@@ -92,6 +95,18 @@ impl Node {
     /// Returns whether the node has a reservation.
     pub(super) fn reserves(&self) -> bool {
         self.lengths.reservation.is_some()
+    }
+
+    /// Notes whether the port has a turn.
+    pub(super) fn set_turn(&mut self, has_turn: bool) {
+        self.has_turn = has_turn;
+        self.is_held = has_turn || self.is_bounded;
+    }
+
+    /// Notes whether the port, or its class, has a limit.
+    pub(super) fn set_bounded(&mut self, is_bounded: bool) {
+        self.is_bounded = is_bounded;
+        self.is_held = is_bounded || self.has_turn;
     }
 
     /// Returns whether the node has a limit.

@@ -153,7 +153,8 @@ impl Scheduler {
 
     /// Notes whether a port, or its class, has a limit.
     fn note_limits(&mut self, port: usize, class: usize) {
-        self.nodes[port].is_bounded = self.nodes[port].is_limited() || self.nodes[class].is_limited();
+        let is_bounded = self.nodes[port].is_limited() || self.nodes[class].is_limited();
+        self.nodes[port].set_bounded(is_bounded);
     }
 
     /// Adds a port without anything to send.
@@ -186,7 +187,8 @@ impl Scheduler {
             return;
         }
         node.has_backlog = false;
-        self.begun -= u32::from(std::mem::take(&mut node.has_turn));
+        self.begun -= u32::from(node.has_turn);
+        node.set_turn(false);
         self.settle(port, Tag::at(now));
         self.free.push(port);
     }
@@ -217,34 +219,29 @@ impl Scheduler {
     /// waits for the uplink, and the uplink keeps up.
     #[inline]
     pub fn is_free(&self, port: Port, now: u64) -> bool {
-        let Node { has_turn, is_bounded, .. } = self.nodes[port.0 as usize];
-        !has_turn
-            && !is_bounded
+        !self.nodes[port.0 as usize].is_held
             && self.classes.nodes.is_empty()
-            && self.busy_until <= Tag::at(now.saturating_add(AHEAD))
+            && self.busy_until <= Tag::at(now + AHEAD)
     }
 
-    /// Notes what a port has sent without a turn, in bytes on the wire.
+    /// Notes what a port has sent freely, in bytes on the wire.
     #[inline]
-    pub fn sent_freely(&mut self, port: Port, bytes: u32, now: u64) {
-        let now = Tag::at(now);
-        self.busy_until = self.busy_until.max(now).after(bytes, self.byte);
-        if self.nodes[port.0 as usize].is_bounded {
-            self.count_limits(port, bytes, now);
-        }
+    pub fn sent_freely(&mut self, bytes: u32, now: u64) {
+        self.busy_until = self.busy_until.max(Tag::at(now)).after(bytes, self.byte);
     }
 
-    #[cold]
-    fn count_limits(&mut self, port: Port, bytes: u32, now: Tag) {
+    /// Notes what a port has sent without a turn although a limit concerns it, in bytes on the wire.
+    pub fn sent_without_turn(&mut self, port: Port, bytes: u32, now: u64) {
+        self.sent_freely(bytes, now);
         for node in [port.0 as usize, self.class_of(port)] {
-            self.nodes[node].count_limited(bytes, now);
+            self.nodes[node].count_limited(bytes, Tag::at(now));
         }
     }
 
-    /// Returns whether a port has a turn.
+    /// Returns whether a port does not send freely: it has a turn, or a limit concerns it.
     #[inline]
-    pub fn has_turn(&self, port: Port) -> bool {
-        self.nodes[port.0 as usize].has_turn
+    pub fn is_held(&self, port: Port) -> bool {
+        self.nodes[port.0 as usize].is_held
     }
 
     /// Returns what to do now. A port has one turn at a time, until [`Scheduler::sent`]; others may
@@ -264,7 +261,8 @@ impl Scheduler {
         self.busy_until = self.busy_until.max(now).after(self.turn_bytes, self.byte);
         self.begun += 1;
         let node = &mut self.nodes[port.0 as usize];
-        (node.has_turn, node.has_backlog, node.is_ready_again) = (true, false, false);
+        node.set_turn(true);
+        (node.has_backlog, node.is_ready_again) = (false, false);
         self.settle(port, now);
         Next::Send(Turn { port, bytes: self.turn_bytes, reason })
     }
@@ -301,7 +299,7 @@ impl Scheduler {
             of_port.count_shared(bytes);
             self.ports[class].serve(from, of_port.tags.shares);
         }
-        of_port.has_turn = false;
+        of_port.set_turn(false);
         of_port.has_backlog = has_more || of_port.is_ready_again;
         self.settle(port, now);
     }

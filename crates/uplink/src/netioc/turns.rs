@@ -113,11 +113,18 @@ impl Turns {
     /// Notes a frame that a port has sent, in bytes on the wire.
     #[inline]
     pub fn sent(&mut self, port: Port, bytes: u32, now: u64) {
-        if !self.scheduler.has_turn(port) {
-            return self.scheduler.sent_freely(port, bytes, now);
+        if self.scheduler.is_held(port) {
+            self.count_sent(port, bytes, now);
+        } else {
+            self.scheduler.sent_freely(bytes, now);
         }
-        if let Some(begun) = &mut self.begun[port.index()] {
-            begun.used = begun.used.saturating_add(bytes);
+    }
+
+    #[inline(never)]
+    fn count_sent(&mut self, port: Port, bytes: u32, now: u64) {
+        match &mut self.begun[port.index()] {
+            Some(begun) => begun.used = begun.used.saturating_add(bytes),
+            None => self.scheduler.sent_without_turn(port, bytes, now),
         }
     }
 
