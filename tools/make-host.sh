@@ -9,7 +9,7 @@ mkdir -p "$root"/{proc,sys,run,tmp,var/lib,usr/share}
 # The kernel opens this as the console of init.
 mknod "$root/dev/console" c 5 1
 
-for name in sh cat chmod cp grep ip ls mkdir mount ps sed sleep sort tr qemu-system-x86_64; do program "$(command -v "$name")"; done
+for name in sh cat chmod cp ethtool grep insmod ip ls mkdir mount ps sed sleep sort tr qemu-system-x86_64; do program "$(command -v "$name")"; done
 for name in taut tautd taut-console taut-fabric taut-inspect taut-launch taut-micro; do
   program "$bin/$name"
   strip --strip-debug "$root/bin/$name"

@@ -2,8 +2,10 @@
 //! `plan` judges them. An absent fact could not be read, which differs from a setting that is off.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::Bytes;
+use crate::pnic::PnicSettings;
 
 /// A file that contains a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,13 +18,43 @@ pub struct Knob {
     pub choices: Vec<String>,
 }
 
-/// A new value for a file.
+/// A change of the running host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// Path below the root, without a leading slash.
-    pub path: String,
-    /// Value to write.
-    pub value: String,
+pub enum Change {
+    /// A new value for a file.
+    File {
+        /// Path below the root, without a leading slash.
+        path: String,
+        /// Value to write.
+        value: String,
+    },
+    /// New settings of a network card.
+    Card {
+        /// Name of its interface.
+        name: String,
+        /// The settings that change.
+        settings: PnicSettings,
+    },
+}
+
+impl Change {
+    /// Returns whether both change the same file or card.
+    pub fn has_subject_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::File { path, .. }, Self::File { path: other, .. }) => path == other,
+            (Self::Card { name, .. }, Self::Card { name: other, .. }) => name == other,
+            (Self::File { .. }, Self::Card { .. }) | (Self::Card { .. }, Self::File { .. }) => false,
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, value } => write!(f, "{path} = {value}"),
+            Self::Card { name, settings } => write!(f, "{name}: {settings}"),
+        }
+    }
 }
 
 /// Facts about a host.
@@ -232,10 +264,11 @@ pub struct Card {
 /// Interrupt moderation of a card.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moderation {
-    /// Microseconds that the interrupt of a received packet may wait.
-    pub rx_us: u32,
-    /// True if the driver adapts the moderation.
-    pub adaptive_rx: bool,
+    /// Microseconds that the interrupt of a received packet may wait; absent if the card has no
+    /// such setting.
+    pub rx_us: Option<u32>,
+    /// True if the driver adapts the moderation; absent if it cannot.
+    pub adaptive_rx: Option<bool>,
 }
 
 /// Resources that VMs use, and host settings that concern them.

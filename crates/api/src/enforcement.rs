@@ -1,4 +1,4 @@
-//! Enforcement by the Linux host for VMs: the plan's [`HostPlan`] and the resulting [`HostReport`].
+//! Enforcement by the Linux host: the plan's [`HostPlan`] and the resulting [`HostReport`].
 //!
 //! The plan states the whole wanted state of the host. Enforcement compares it with what it did
 //! before, changes the difference, and reports. There is no undo request: a VM or setting that the
@@ -11,9 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::passthrough::PciAddress;
 use crate::placement::Numbers;
+use crate::pnic::PnicSettings;
 use crate::{Bytes, Name};
 
-/// The wanted state of the host: one entry for each VM with a process, and what concerns all VMs.
+/// The wanted state of the host: one entry for each VM with a process, what concerns all VMs, and
+/// network cards.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostPlan {
     /// Every VM that has a process, also one that wants nothing or is being stopped. A VM that is
@@ -23,6 +25,9 @@ pub struct HostPlan {
     pub fabric: Option<u32>,
     /// Minimum time that KVM polls for a halted vCPU, in nanoseconds.
     pub poll_ns: Option<u64>,
+    /// Settings of network cards, by the names of their interfaces. A card that is not here has its
+    /// former settings.
+    pub cards: BTreeMap<Name, PnicSettings>,
 }
 
 /// The share of the host that one VM's process gets.
@@ -137,6 +142,9 @@ pub struct HostReport {
     pub vms: BTreeMap<Name, VmReport>,
     /// PCI devices taken from the host, and the VM that has each.
     pub devices: BTreeMap<PciAddress, Name>,
+    /// Network cards with settings, and those of which something is still to be put back: which
+    /// settings are not in force or not put back, and why.
+    pub cards: BTreeMap<Name, Vec<String>>,
     /// Why something for exclusive pCPUs or halt polling could not be done.
     pub cpu_problems: Vec<String>,
     /// Why PCI devices were not given back to the host yet.

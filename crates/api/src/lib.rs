@@ -4,8 +4,8 @@
 //!
 //! * **user ↔ `tautd`**: JSON documents over HTTP. [`path`] has the routes, [`route`] the bodies,
 //!   [`patch`] the changes of a VM; the documents are in [`vm`], [`vmci`], [`network`],
-//!   [`network_io`], [`teaming`], [`uplink`], [`event`], [`audit`], [`host`], [`kvm`], [`tune`] and
-//!   [`error`]. [`role`] says who may use which.
+//!   [`network_io`], [`teaming`], [`uplink`], [`pnic`], [`event`], [`audit`], [`host`], [`kvm`],
+//!   [`tune`] and [`error`]. [`role`] says who may use which.
 //! * **`tautd` ↔ `taut-fabric`**: [`fabric`], as framed messages with file descriptors over a Unix
 //!   socket.
 //!
@@ -38,6 +38,7 @@ pub mod patch;
 pub mod path;
 pub mod path_probe;
 pub mod placement;
+pub mod pnic;
 pub mod queues;
 pub mod resources;
 pub mod role;

@@ -50,6 +50,10 @@ pub const NETDEV: NamedPath = NamedPath("/v1/netdevs/{name}");
 pub const UPLINKS: &str = "/v1/uplinks";
 /// One uplink.
 pub const UPLINK: NamedPath = NamedPath("/v1/uplinks/{name}");
+/// All network cards.
+pub const PNICS: &str = "/v1/pnics";
+/// The settings of one network card.
+pub const PNIC: NamedPath = NamedPath("/v1/pnics/{name}");
 /// All ports of the fabric.
 pub const PORTS: &str = "/v1/ports";
 /// The event log.

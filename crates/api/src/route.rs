@@ -13,6 +13,7 @@ use crate::network::{
     ExternalPortSpec, ExternalPortStatus, NetnsSpec, NetnsStatus, PortGroupSpec, PortGroupStatus,
     VSwitchSpec, VSwitchStatus,
 };
+use crate::pnic::{PnicSettings, PnicStatus};
 use crate::role::Role;
 use crate::shaping::PortShaping;
 use crate::uplink::{UplinkSpec, UplinkStatus};
@@ -33,6 +34,8 @@ pub type ExternalPort = Document<ExternalPortSpec, ExternalPortStatus>;
 pub type Netdev = Document<NetdevSpec, NetdevStatus>;
 /// An uplink as the API returns it.
 pub type Uplink = Document<UplinkSpec, UplinkStatus>;
+/// A network card as the API returns it. Its revision is 0 while it has no settings of taut.
+pub type Pnic = Document<PnicSettings, PnicStatus>;
 
 /// `POST /v1/vms`: a VM file as the user wrote it. The daemon parses the file, so that every client
 /// gets the same answers.

@@ -36,6 +36,11 @@ pub fn on_or_off(text: &str) -> Result<bool, &'static str> {
     }
 }
 
+/// Returns the word for a switch.
+pub const fn on_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
 /// Returns the noun in the number of `count` things; its plural ends in `s`.
 pub fn plural<N: PartialEq + From<u8> + Copy>(count: N, noun: &str) -> String {
     if count == N::from(1_u8) { noun.to_owned() } else { format!("{noun}s") }

@@ -81,7 +81,8 @@ impl Client {
     }
 
     /// Reads a resource, changes it, and returns it as it is then. Begins anew if somebody else has
-    /// changed it in between, so that neither change is lost.
+    /// changed it in between, so that neither change is lost. A resource of revision 0 has its
+    /// defaults, and no document yet.
     pub(crate) fn change<Spec, Status>(
         &self,
         path: &str,
@@ -93,7 +94,10 @@ impl Client {
     {
         let attempt = || -> Result<Document<Spec, Status>, ApiError> {
             let before: Document<Spec, Status> = self.get(path)?;
-            let unchanged = Existing::ReplaceRevision(before.revision);
+            let unchanged = match before.revision {
+                0 => Existing::Refuse,
+                revision => Existing::ReplaceRevision(revision),
+            };
             parsed(path, &self.request(Method::PUT, path, &change(before.spec), unchanged)?)
         };
         for _ in 1..ATTEMPTS {

@@ -54,6 +54,9 @@ enum Command {
     /// Connect virtual switches with the outside
     #[command(subcommand)]
     Uplink(commands::uplink::Command),
+    /// Show and set the network cards of this host: speed, rings, channels, interrupts, offloads
+    #[command(subcommand)]
+    Pnic(commands::pnic::Command),
     /// Attach network namespaces to port groups
     #[command(subcommand)]
     Netns(commands::netns::Command),
@@ -120,6 +123,7 @@ fn run(cli: Cli) -> Result<ExitCode, ApiError> {
         Command::Vswitch(command) => commands::vswitch::run(command, &client, out),
         Command::Portgroup(command) => commands::portgroup::run(command, &client, out),
         Command::Uplink(command) => commands::uplink::run(command, &client, out),
+        Command::Pnic(command) => commands::pnic::run(command, &client, out),
         Command::Netns(command) => commands::netns::run(command, &client, out),
         Command::Netdev(command) => commands::netdev::run(command, &client, out),
         Command::Port(command) => commands::port::run(command, &client, out),

@@ -11,6 +11,7 @@ use taut_api::latency::Decision;
 use taut_api::link::Link;
 use taut_api::netdev::NetdevStatus;
 use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitchStatus};
+use taut_api::pnic::{PnicFacts, PnicStatus};
 use taut_api::shares::ResourceStatus;
 use taut_api::tune::{HostTune, TuneTest};
 use taut_api::uplink::UplinkStatus;
@@ -308,6 +309,25 @@ pub(crate) fn uplink(desired: &Desired, seen: &Seen, name: &Name) -> UplinkStatu
         mtu: observed.map(|seen| seen.mtu),
         missing: observed.map(|seen| seen.missing.clone()).unwrap_or_default(),
         lost: observed.map_or(0, |seen| seen.lost_frames),
+    }
+}
+
+/// Returns the status of a network card, of which `card` is known. `is_settled` tells whether the
+/// last report is about its present settings.
+pub(crate) fn pnic(
+    desired: &Desired,
+    seen: &Seen,
+    name: &Name,
+    card: Option<PnicFacts>,
+    is_settled: bool,
+) -> PnicStatus {
+    let problems = seen.report.cards.get(name).cloned();
+    let has_settings = desired.pnics.get(name).is_some_and(|settings| !settings.is_empty());
+    PnicStatus {
+        card,
+        vswitch: desired.uplinks.get(name).map(|uplink| uplink.vswitch.clone()),
+        in_force: is_settled && problems.as_ref().map_or(!has_settings, Vec::is_empty),
+        problems: problems.unwrap_or_default(),
     }
 }
 

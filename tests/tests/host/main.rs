@@ -21,6 +21,7 @@ mod micro;
 mod netdev;
 mod network;
 mod network_io;
+mod pnic;
 mod policy;
 mod preload;
 mod settings;

@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
-use taut_api::check::{Card, NetworkFacts};
+use taut_api::check::{Card, Moderation, NetworkFacts};
+use taut_api::pnic::{Offload, ParameterGroup, PnicParameter};
 
-use crate::kernel::netlink::Ethtool;
+use crate::kernel::cards::Parameters;
+use crate::kernel::netlink::ethtool::features;
+use crate::kernel::netlink::{Ethtool, Links};
 use crate::kernel::tree::Tree;
 
 pub(super) fn read(tree: Tree<'_>) -> NetworkFacts {
@@ -25,11 +28,22 @@ pub(super) fn read(tree: Tree<'_>) -> NetworkFacts {
 /// Adds the facts that only the cards' drivers know. They stay unknown if the kernel or driver does
 /// not answer.
 fn ask_drivers(cards: &mut [Card]) {
-    let Ok(mut ethtool) = Ethtool::open() else { return };
+    let (Ok(links), Ok(mut ethtool)) = (Links::open(), Ethtool::open()) else { return };
     for card in cards {
-        card.moderation = ethtool.moderation(&card.name).unwrap_or_default();
-        card.lro = ethtool.merges(&card.name).unwrap_or_default();
+        let Ok(Some(index)) = links.index(&card.name) else { continue };
+        let found = ethtool.parameters(index, ParameterGroup::Coalescing);
+        card.moderation = found.ok().and_then(|found| moderation(&found));
+        let found = ethtool.features(index);
+        card.lro = found.ok().and_then(|found| features::offload(&found, Offload::Lro)).map(|lro| lro.on);
     }
+}
+
+/// Returns the moderation of received packets; none if the driver has none.
+fn moderation(found: &Parameters) -> Option<Moderation> {
+    let value = |parameter| found.get(&parameter).map(|facts| facts.value);
+    let rx_us = value(PnicParameter::RxUsecs);
+    let adaptive_rx = value(PnicParameter::AdaptiveRx).map(|on| on != 0);
+    (rx_us.is_some() || adaptive_rx.is_some()).then_some(Moderation { rx_us, adaptive_rx })
 }
 
 fn card(tree: Tree<'_>, name: String) -> Option<Card> {
@@ -52,4 +66,24 @@ fn card(tree: Tree<'_>, name: String) -> Option<Card> {
         name,
         driver,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use taut_api::pnic::ParameterFacts;
+
+    use super::*;
+
+    #[test]
+    fn a_card_has_moderation_if_it_has_one_of_the_two_settings() {
+        let of = |found: &[(PnicParameter, u32)]| {
+            let facts = |value| ParameterFacts { value, max: None };
+            moderation(&found.iter().map(|(parameter, value)| (*parameter, facts(*value))).collect())
+        };
+        let both = of(&[(PnicParameter::RxUsecs, 20), (PnicParameter::AdaptiveRx, 1)]);
+        assert_eq!(both, Some(Moderation { rx_us: Some(20), adaptive_rx: Some(true) }));
+        let fixed = of(&[(PnicParameter::RxUsecs, 0)]);
+        assert_eq!(fixed, Some(Moderation { rx_us: Some(0), adaptive_rx: None }));
+        assert_eq!(of(&[(PnicParameter::TxFrames, 1)]), None);
+    }
 }

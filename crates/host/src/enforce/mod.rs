@@ -4,6 +4,7 @@
 //! want nothing. Everything that is changed is in the [ledger](crate::ledger) before it is changed,
 //! so that the next [`Enforcer`] continues where a killed one stopped.
 
+mod cards;
 mod cpus;
 mod devices;
 mod groups;
@@ -18,6 +19,7 @@ use taut_api::enforcement::{Controllers, HostPlan, HostReport, ProcessLimits, Un
 use taut_api::passthrough::PciAddress;
 
 use crate::ledger::{Ledger, LedgerError};
+use cards::Cards;
 use cpus::Cpus;
 pub use devices::DeviceError;
 use devices::Devices;
@@ -33,6 +35,7 @@ pub struct Enforcer {
     priority: RealtimePriority,
     memory: MemoryMover,
     devices: Devices,
+    cards: Cards,
     report: HostReport,
 }
 
@@ -52,6 +55,7 @@ impl Enforcer {
             priority: RealtimePriority::new(root, ledger.clone())?,
             memory: MemoryMover::new(root),
             devices: Devices::new(root, ledger.clone())?,
+            cards: Cards::new(root, ledger.clone())?,
             report: HostReport::default(),
         };
         enforcer.complete_report();
@@ -70,7 +74,8 @@ impl Enforcer {
 
     /// Returns whether nothing on the host is changed.
     pub fn is_idle(&self) -> bool {
-        self.cpus.is_idle() && self.groups.is_idle() && self.priority.is_idle() && self.devices.is_idle()
+        let has_vms = !(self.cpus.is_idle() && self.groups.is_idle() && self.priority.is_idle());
+        !has_vms && self.devices.is_idle() && self.cards.is_idle()
     }
 
     /// Returns whether vCPUs are bound, or files are changed for them.
@@ -125,6 +130,8 @@ impl Enforcer {
         self.step("control groups", |parts, _| parts.groups.clear(plan));
         self.step("real-time priority", |parts, report| parts.priority.settle(plan, now, report));
         self.memory.step(plan, now, &mut self.report);
+        self.step(cards::WHAT, |parts, report| parts.cards.settle(plan, now, report));
+        cards::note_unrecorded(plan, &mut self.report);
         self.complete_report();
         self.report.clone()
     }

@@ -5,6 +5,7 @@
 pub(crate) mod adjust;
 pub(crate) mod affinity;
 pub mod bridge;
+pub(crate) mod cards;
 pub(crate) mod cgroup;
 pub(crate) mod descriptors;
 pub(crate) mod halt_poll;

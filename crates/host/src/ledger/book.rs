@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use taut_api::Name;
 use taut_api::passthrough::PciAddress;
 
-use super::record::{GroupRecord, PriorityRecord, TakenDevice};
+use super::record::{CardRecord, GroupRecord, PriorityRecord, TakenDevice};
 use super::{Holder, LedgerError};
 use crate::kernel::affinity::Affinities;
 
@@ -39,14 +39,17 @@ pub(crate) struct Book {
     /// Processes with real-time priority, and their scheduling class before.
     #[serde(rename = "precedence", default, skip_serializing_if = "PriorityRecord::is_empty")]
     pub(crate) priority: PriorityRecord,
+    /// Network cards with changed settings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) cards: Vec<CardRecord>,
 }
 
 impl Book {
     /// Returns whether the host is as it was before any change.
     fn is_empty(&self) -> bool {
-        let Self { boot: _, files, vms, devices, affinities, groups, priority } = self;
+        let Self { boot: _, files, vms, devices, affinities, groups, priority, cards } = self;
         let nothing = files.is_empty() && vms.is_empty() && devices.is_empty() && affinities.is_empty();
-        nothing && groups.is_empty() && priority.is_empty()
+        nothing && groups.is_empty() && priority.is_empty() && cards.is_empty()
     }
 }
 

@@ -4,12 +4,14 @@
 //! a file has *claims*: its content before the first change, and the value that each holder wants.
 //! The claim of the last holder in [`Holder`]'s order is in force. When a holder lets go, the file
 //! gets the next claim's value; after the last one it gets its former content, byte for byte.
+//! Settings of network cards have claims in the same way ([`cards`]).
 //!
 //! The ledger is a file in the state directory, under a lock. It is on disk before anything is
 //! changed. Any process, killed at any point, leaves a ledger from which the next one continues.
 //! Settings do not survive a boot, and neither does the ledger's content.
 
 mod book;
+pub(crate) mod cards;
 pub(crate) mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +32,7 @@ use book::{Entry, LockedFile};
 pub enum Holder {
     /// `taut check host --apply`.
     Check,
-    /// The daemon, for its VMs.
+    /// The daemon, for its VMs and for network cards.
     Daemon,
 }
 

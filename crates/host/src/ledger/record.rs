@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use taut_api::Name;
+use taut_api::pnic::{PnicParameter, PnicSettings};
 
+use super::Holder;
+use crate::kernel::netlink::ethtool::link::LinkSettings;
 use crate::kernel::scheduler::Class;
 
 /// Control groups made for VMs, or about to be made.
@@ -61,4 +64,38 @@ pub(crate) struct TakenDevice {
     pub(crate) driver: Option<String>,
     /// The whole content of its `driver_override` before.
     pub(crate) driver_override: String,
+}
+
+/// A network card whose settings were changed, or are about to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CardRecord {
+    /// Present name of the interface.
+    pub(crate) name: String,
+    /// Number of the interface, which tells it from a later one of its name.
+    pub(crate) index: u32,
+    /// The settings that each holder wants; a later holder's setting is in force.
+    pub(crate) claims: BTreeMap<Holder, PnicSettings>,
+    /// The link before the first change to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) link: Option<LinkSettings>,
+    /// Parameters that were changed, and their values before.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) parameters: BTreeMap<PnicParameter, u32>,
+    /// Features that were changed, under the kernel's names, and whether each was asked for before.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) features: BTreeMap<String, bool>,
+}
+
+impl CardRecord {
+    /// Makes the record of a card of which nothing is changed yet.
+    pub(crate) const fn new(name: String, index: u32) -> Self {
+        Self {
+            name,
+            index,
+            claims: BTreeMap::new(),
+            link: None,
+            parameters: BTreeMap::new(),
+            features: BTreeMap::new(),
+        }
+    }
 }

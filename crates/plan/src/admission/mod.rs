@@ -1,9 +1,9 @@
 //! Admission of documents: their references, addresses, reservations and devices.
 //!
 //! [`documents`] checks a document against the others, [`reservations`] and [`limits`] against the
-//! host's capacity, [`placement`], [`passthrough`] and [`uplinks`] against its CPUs, devices and
-//! network interfaces, and [`network_io`] against the speed of uplinks. Each refusal states the
-//! values and what to do.
+//! host's capacity, [`placement`], [`passthrough`], [`uplinks`] and [`pnics`] against its CPUs,
+//! devices, network interfaces and cards, and [`network_io`] against the speed of uplinks. Each
+//! refusal states the values and what to do.
 
 pub mod documents;
 mod limits;
@@ -11,6 +11,7 @@ pub mod netdevs;
 pub mod network_io;
 pub mod passthrough;
 pub mod placement;
+pub mod pnics;
 mod refusal;
 pub mod reservations;
 pub mod uplinks;

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use taut_api::network::{PortGroupSpec, VSwitchSpec};
 use taut_api::network_io::{NetworkAllocation, TrafficClass};
+use taut_api::pnic::PnicSettings;
 use taut_api::units::BitRate;
 use taut_api::uplink::UplinkSpec;
 use taut_api::vm::{Power, VmDesired};
@@ -97,6 +98,26 @@ pub fn admit_speed(
     check_reservations(desired, &after, &spec.vswitch, speeds)
 }
 
+/// Admits the speed that the card of an uplink is set to.
+///
+/// # Errors
+/// When the uplinks cannot keep all reservations.
+pub fn admit_set_speed(
+    desired: &Desired,
+    name: &Name,
+    settings: &PnicSettings,
+    speeds: Speeds<'_>,
+) -> Result<(), ApiError> {
+    let before = desired.pnics.get(name).and_then(|settings| settings.speed_mbit);
+    let (Some(uplink), Some(speed)) = (desired.uplinks.get(name), settings.speed_mbit) else { return Ok(()) };
+    if before == Some(speed) {
+        return Ok(());
+    }
+    let was = slowest(desired, &uplink.vswitch, speeds).map(|(speed, _)| speed);
+    let set = |card: &Name| if card == name { Some(u64::from(speed)) } else { speeds(card) };
+    check_speed(desired, desired, &uplink.vswitch, was, &set)
+}
+
 /// Admits the reservations of a VM's cards.
 ///
 /// # Errors
@@ -128,9 +149,21 @@ fn check_reservations(
     vswitch: &Name,
     speeds: Speeds<'_>,
 ) -> Result<(), ApiError> {
+    let was = slowest(before, vswitch, speeds).map(|(speed, _)| speed);
+    check_speed(before, after, vswitch, was, speeds)
+}
+
+/// Does the same for uplinks of which the slowest had the speed `was` before, if it stated one.
+fn check_speed(
+    before: &Desired,
+    after: &Desired,
+    vswitch: &Name,
+    was: Option<u64>,
+    speeds: Speeds<'_>,
+) -> Result<(), ApiError> {
     let Some((speed, uplink)) = slowest(after, vswitch, speeds) else { return Ok(()) };
     let sum = |desired| reservations(desired, vswitch).values().map(|(_, rate)| rate.0).sum::<u64>();
-    let is_slower = slowest(before, vswitch, speeds).is_none_or(|(before, _)| speed < before);
+    let is_slower = was.is_none_or(|was| speed < was);
     if !is_slower && sum(after) <= sum(before) {
         return Ok(());
     }
@@ -282,6 +315,22 @@ mod tests {
         assert_eq!(unchanged, Ok(()));
         assert_eq!(admit_uplinks_of_vm(&full, &name("vm0"), &vm("600Mbit"), &slower), Ok(()));
         assert!(admit_uplinks_of_vm(&full, &name("vm0"), &vm("701Mbit"), &slower).is_err());
+    }
+
+    #[test]
+    fn a_speed_that_is_set_keeps_the_reservations_too() {
+        let mut desired = desired(&["300Mbit"]);
+        let set = |desired: &Desired, uplink: &str, speed| {
+            let settings = PnicSettings { speed_mbit: Some(speed), ..PnicSettings::default() };
+            admit_set_speed(desired, &name(uplink), &settings, &speeds).map_err(|error| error.message)
+        };
+        assert_eq!(set(&desired, "eth0", 1000), Ok(()));
+        let refusal = set(&desired, "eth0", 100).unwrap_err();
+        assert!(refusal.contains("75 % of its slowest uplink `eth0` with 100Mbit/s"), "{refusal}");
+        assert_eq!(set(&desired, "slow", 10), Ok(()), "it is no uplink");
+        let slow = PnicSettings { speed_mbit: Some(100), ..PnicSettings::default() };
+        desired.pnics.insert(name("eth0"), slow);
+        assert_eq!(set(&desired, "eth0", 100), Ok(()), "it is so already");
     }
 
     #[test]

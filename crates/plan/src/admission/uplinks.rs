@@ -144,6 +144,24 @@ pub fn admit_teaming(
 
 /// Checks that an interface exists, and that the host does not use it.
 pub fn check_interface(name: &Name, found: Option<&Candidate>) -> Result<(), ApiError> {
+    let found = check_existence(name, found)?;
+    match found.uses.first() {
+        Some(first) => {
+            let what: Vec<_> = found.uses.iter().map(InterfaceUse::what).collect();
+            Err(conflict(
+                format!("`{name}` is in use by this host: it {}", what.join(", ")),
+                first.way_out(name.as_str()),
+            ))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Checks that there is an Ethernet interface of this name.
+pub(super) fn check_existence<'a>(
+    name: &Name,
+    found: Option<&'a Candidate>,
+) -> Result<&'a Candidate, ApiError> {
     if name.as_str().len() > MAX_IFNAME {
         return Err(invalid(
             format!("`{name}` is no interface: the name of one has at most {MAX_IFNAME} bytes"),
@@ -168,16 +186,7 @@ pub fn check_interface(name: &Name, found: Option<&Candidate>) -> Result<(), Api
             "`ip -brief link` lists the host's interfaces; use one with an Ethernet address",
         ));
     }
-    match found.uses.first() {
-        Some(first) => {
-            let what: Vec<_> = found.uses.iter().map(InterfaceUse::what).collect();
-            Err(conflict(
-                format!("`{name}` is in use by this host: it {}", what.join(", ")),
-                first.way_out(name.as_str()),
-            ))
-        }
-        None => Ok(()),
-    }
+    Ok(found)
 }
 
 #[cfg(test)]

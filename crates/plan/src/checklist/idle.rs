@@ -119,7 +119,7 @@ fn deep(facts: &HostFacts, profile: Profile) -> Line {
         return DEEP.line(Verdict::Ok, found, wanted);
     }
     let loose = idle.limits.iter().filter(|limit| bound(limit).is_none_or(|most| most > MOST_US));
-    let change = |limit: &Knob| Change { path: limit.path.clone(), value: MOST_US.to_string() };
+    let change = |limit: &Knob| Change::File { path: limit.path.clone(), value: MOST_US.to_string() };
     Line { changes: loose.map(change).collect(), ..DEEP.line(Verdict::Bad, found, wanted) }
 }
 
@@ -140,7 +140,7 @@ fn c1e(idle: &IdleFacts, profile: Profile) -> Line {
         return C1E.line(Verdict::Ok, found, wanted);
     }
     let enabled = state.disabled.iter().filter(|knob| knob.value == "0");
-    let change = |knob: &Knob| Change { path: knob.path.clone(), value: "1".to_owned() };
+    let change = |knob: &Knob| Change::File { path: knob.path.clone(), value: "1".to_owned() };
     Line { changes: enabled.map(change).collect(), ..C1E.line(Verdict::Bad, found, wanted) }
 }
 

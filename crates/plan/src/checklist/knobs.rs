@@ -61,7 +61,7 @@ fn line(
     }
     let missed: Vec<_> = knobs.iter().filter(|knob| !is_wanted(knob)).collect();
     let verdict = if missed.is_empty() { Verdict::Ok } else { miss };
-    let change = |knob: &&Knob| Some(Change { path: knob.path.clone(), value: choose(knob)? });
+    let change = |knob: &&Knob| Some(Change::File { path: knob.path.clone(), value: choose(knob)? });
     let changes = missed.iter().filter_map(change).collect();
     Line { changes, ..item.line(verdict, found(knobs), wanted) }
 }
@@ -104,7 +104,7 @@ mod tests {
         let line = one_of(ITEM, &knobs, &["madvise", "never"], Verdict::Bad, "absent");
         assert_eq!(line.verdict, Verdict::Bad);
         assert_eq!(line.found, "always on 1, never on 1, x on 1 pCPU");
-        assert_eq!(line.changes, [Change { path: "b".into(), value: "never".into() }]);
+        assert_eq!(line.changes, [Change::File { path: "b".into(), value: "never".into() }]);
         assert_eq!(one_of(ITEM, &[], &["a"], Verdict::Bad, "absent").verdict, Verdict::Unknown);
     }
 
@@ -112,7 +112,7 @@ mod tests {
     fn a_number_outside_its_bound_is_changed_to_the_bound() {
         let sixty = knob("swappiness", "60", &[]);
         let line = at_most(ITEM, Some(&sixty), 1, Verdict::Warn, "");
-        assert_eq!((line.verdict, line.changes[0].value.as_str()), (Verdict::Warn, "1"));
+        assert_eq!((line.verdict, line.changes[0].to_string()), (Verdict::Warn, "swappiness = 1".to_owned()));
         assert_eq!(at_most(ITEM, Some(&sixty), 60, Verdict::Warn, "").verdict, Verdict::Ok);
         assert_eq!(at_least(ITEM, Some(&sixty), 61, Verdict::Warn, "").verdict, Verdict::Warn);
         assert_eq!(at_most(ITEM, Some(&knob("x", "word", &[])), 60, Verdict::Bad, "").verdict, Verdict::Bad);

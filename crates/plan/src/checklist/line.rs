@@ -68,8 +68,8 @@ pub struct Line {
     pub takes_effect: TakesEffect,
     /// The judgement.
     pub verdict: Verdict,
-    /// Files that `--apply` changes.
-    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "paths")]
+    /// Files and network cards that `--apply` changes.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "texts")]
     pub changes: Vec<Change>,
 }
 
@@ -158,11 +158,11 @@ impl Report {
         Self { profile_because: reason, ..self }
     }
 
-    /// All changes that `--apply` makes. Of two changes of the same file the first counts.
+    /// All changes that `--apply` makes. Of two changes of the same file or card the first counts.
     pub fn changes(&self) -> Vec<Change> {
         let mut changes: Vec<Change> = Vec::new();
         for change in self.lines.iter().flat_map(|line| &line.changes) {
-            if changes.iter().all(|earlier| earlier.path != change.path) {
+            if changes.iter().all(|earlier| !earlier.has_subject_of(change)) {
                 changes.push(change.clone());
             }
         }
@@ -170,8 +170,8 @@ impl Report {
     }
 }
 
-fn paths<S: serde::Serializer>(changes: &[Change], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(changes.iter().map(|change| format!("{} = {}", change.path, change.value)))
+fn texts<S: serde::Serializer>(changes: &[Change], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(changes.iter().map(ToString::to_string))
 }
 
 impl Verdict {

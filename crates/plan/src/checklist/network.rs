@@ -1,6 +1,7 @@
 //! Physical NICs: moderation, sharing, pass-through, busy polling.
 
-use taut_api::check::{Card, HostFacts, Knob};
+use taut_api::check::{Card, Change, HostFacts, Knob, Moderation};
+use taut_api::pnic::{CoalescingSettings, PnicSettings};
 
 use super::knobs::{any, at_least, at_most};
 use super::line::{Item, Line, Profile, TakesEffect, Verdict};
@@ -75,6 +76,9 @@ const NO_POLLING: (&str, &str) = (
     "the pCPU serves other VMs meanwhile; a program that waits costs a wake-up per packet",
 );
 
+/// Time in µs that an interrupt may wait, for cards that do not adapt their moderation. It is as in
+/// the texts above.
+const MODERATION_US: u32 = 50;
 /// Time of busy polling in µs that the kernel's documentation recommends for latency.
 const POLL_US: i64 = 50;
 
@@ -120,14 +124,32 @@ pub(super) fn moderation([off, on]: [Item; 2], cards: &[Card], profile: Profile)
         Verdict::Ok
     };
     let outside = if states.contains(&Moderates::Outside) { ", or left to the host" } else { "" };
-    item.line(verdict, found.join(", "), format!("{wanted}{outside}"))
+    let of_interest = cards.iter().zip(states).filter(|(_, state)| *state == unwanted);
+    let changes = of_interest.filter_map(|(card, _)| moderation_change(card, wanted == "on")).collect();
+    Line { changes, ..item.line(verdict, found.join(", "), format!("{wanted}{outside}")) }
+}
+
+/// Returns the change that turns a card's moderation on or off; none if the kernel does not report
+/// its settings. Then only the driver's module has one.
+fn moderation_change(card: &Card, on: bool) -> Option<Change> {
+    let seen = card.moderation?;
+    let adaptive_rx = seen.adaptive_rx.map(|_| on);
+    let rx_us = match (on, adaptive_rx) {
+        // The driver chooses the time itself.
+        (true, Some(true)) => None,
+        (true, _) => seen.rx_us.map(|_| MODERATION_US),
+        (false, _) => seen.rx_us.map(|_| 0),
+    };
+    let coalescing = CoalescingSettings { rx_us, adaptive_rx, ..CoalescingSettings::default() };
+    let settings = PnicSettings { coalescing, ..PnicSettings::default() };
+    Some(Change::Card { name: card.name.clone(), settings })
 }
 
 fn moderation_of(card: &Card) -> (String, Moderates) {
     let driver = card.driver.as_deref().unwrap_or("no driver");
     let (state, moderates) = match (&card.moderation, card.throttle.as_deref()) {
-        (Some(seen), _) if seen.adaptive_rx => ("adaptive".to_owned(), Moderates::On),
-        (Some(seen), _) if seen.rx_us > 0 => (format!("{} µs", seen.rx_us), Moderates::On),
+        (Some(Moderation { adaptive_rx: Some(true), .. }), _) => ("adaptive".to_owned(), Moderates::On),
+        (Some(Moderation { rx_us: Some(us @ 1..), .. }), _) => (format!("{us} µs"), Moderates::On),
         // virtio_net reports 0 where it has no moderation of its own.
         _ if driver.starts_with("virtio") => ("left to the host".to_owned(), Moderates::Outside),
         (Some(_), _) => ("off".to_owned(), Moderates::Off),
@@ -197,8 +219,6 @@ pub(super) fn polling([item, not]: [Item; 2], knob: Option<&Knob>, profile: Prof
 
 #[cfg(test)]
 mod first_hour {
-    use taut_api::check::Moderation;
-
     use super::*;
 
     fn card(driver: &str, moderation: Option<Moderation>, throttle: Option<&str>) -> Card {
@@ -208,8 +228,8 @@ mod first_hour {
 
     #[test]
     fn moderation_that_is_off_is_not_ok_where_it_is_wanted_on() {
-        let off = Some(Moderation { rx_us: 0, adaptive_rx: false });
-        let on = Some(Moderation { rx_us: 3, adaptive_rx: false });
+        let off = Some(Moderation { rx_us: Some(0), adaptive_rx: Some(false) });
+        let on = Some(Moderation { rx_us: Some(3), adaptive_rx: Some(false) });
         let judge = |card: Card, profile| {
             let line = moderation([MODERATION, MODERATION_ON], &[card], profile);
             (line.verdict, line.found, line.wanted, line.effect)
@@ -229,5 +249,26 @@ mod first_hour {
         }
         assert_eq!(judge(card("igb", off, None), Profile::Latency).0, Verdict::Ok);
         assert_eq!(judge(card("igb", on, None), Profile::Latency).0, Verdict::Bad);
+    }
+
+    #[test]
+    fn apply_turns_moderation_off_or_on_by_what_the_card_has() {
+        let changes = |rx_us, adaptive_rx, profile| {
+            let card = card("igb", Some(Moderation { rx_us, adaptive_rx }), None);
+            let line = moderation([MODERATION, MODERATION_ON], &[card], profile);
+            line.changes.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(changes(Some(3), Some(true), Profile::Latency), ["eth0: rx-usecs 0, adaptive-rx off"]);
+        assert_eq!(changes(Some(3), None, Profile::Latency), ["eth0: rx-usecs 0"]);
+        assert_eq!(changes(None, Some(true), Profile::Latency), ["eth0: adaptive-rx off"]);
+        assert_eq!(changes(Some(0), Some(false), Profile::Latency), [""; 0]);
+        assert_eq!(changes(Some(0), Some(false), Profile::Throughput), ["eth0: adaptive-rx on"]);
+        assert_eq!(changes(Some(0), None, Profile::Dense), ["eth0: rx-usecs 50"]);
+        assert_eq!(changes(Some(20), None, Profile::Dense), [""; 0]);
+        // A virtio card is moderated by its host, and one that reports nothing by its module alone.
+        let of = |card: Card| moderation([MODERATION, MODERATION_ON], &[card], Profile::Latency).changes;
+        let off = Some(Moderation { rx_us: Some(0), adaptive_rx: None });
+        assert_eq!(of(card("virtio_net", off, None)), []);
+        assert_eq!(of(card("e1000e", None, Some("3"))), []);
     }
 }

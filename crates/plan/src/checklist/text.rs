@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use taut_api::check::Change;
 use taut_api::word::counted;
 
 use super::line::{Line, Report, Verdict};
@@ -29,7 +30,11 @@ impl fmt::Display for Report {
             writeln!(f, "  why     {}\n  effect  {}", line.why, line.effect)?;
         }
         let Self { subject, profile, profile_because, summary, .. } = self;
-        let live = self.changes().len();
+        let changes = self.changes();
+        let (files, cards): (Vec<_>, Vec<_>) =
+            changes.iter().partition(|change| matches!(change, Change::File { .. }));
+        let live = [counted_or_none(files.len(), "file"), counted_or_none(cards.len(), "network card")];
+        let live: Vec<_> = live.into_iter().flatten().collect();
         write!(
             f,
             "\n{subject} for {profile}: {} ok, {} warn, {} bad, {} unknown",
@@ -38,11 +43,16 @@ impl fmt::Display for Report {
         if let Some(reason) = profile_because {
             write!(f, "\nprofile {profile}, because {reason}; --profile checks for another one")?;
         }
-        if live > 0 {
-            write!(f, "; --apply changes {}", counted(live, "file"))?;
+        if !live.is_empty() {
+            write!(f, "; --apply changes {}", live.join(" and "))?;
         }
         writeln!(f)
     }
+}
+
+/// Returns a number with its noun; none for 0.
+fn counted_or_none(count: usize, noun: &str) -> Option<String> {
+    (count > 0).then(|| counted(count, noun))
 }
 
 fn cells(line: &Line) -> [String; 5] {

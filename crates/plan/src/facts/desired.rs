@@ -7,6 +7,7 @@ use taut_api::fabric::config::{SocketWorker, WorkerConfig};
 use taut_api::host::HostSettings;
 use taut_api::netdev::NetdevSpec;
 use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, VSwitchSpec};
+use taut_api::pnic::PnicSettings;
 use taut_api::uplink::UplinkSpec;
 use taut_api::vm::{LatencySensitivity, Power, VmDesired};
 use taut_api::{MacAddr, Name};
@@ -33,6 +34,8 @@ pub struct Desired {
     pub netdevs: BTreeMap<Name, NetdevSpec>,
     /// Uplinks, by the names of their interfaces.
     pub uplinks: BTreeMap<Name, UplinkSpec>,
+    /// Settings of network cards, by the names of their interfaces.
+    pub pnics: BTreeMap<Name, PnicSettings>,
     /// Settings of the host.
     pub host: HostSettings,
     /// Port and segment numbers, as assigned when the documents were written.
@@ -44,6 +47,13 @@ pub struct Desired {
 }
 
 impl Desired {
+    /// Returns the settings of the network cards that have any. A document without settings is like
+    /// none.
+    pub fn card_settings(&self) -> BTreeMap<Name, PnicSettings> {
+        let set = self.pnics.iter().filter(|(_, settings)| !settings.is_empty());
+        set.map(|(name, settings)| (name.clone(), settings.clone())).collect()
+    }
+
     /// VMs whose user wants them on.
     pub fn vms_on(&self) -> impl Iterator<Item = (&Name, &VmDesired)> {
         self.vms.iter().filter(|(_, vm)| vm.power == Power::On)

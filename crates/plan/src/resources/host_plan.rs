@@ -1,4 +1,4 @@
-//! The wanted state of the host: the share of each VM that has a process.
+//! The wanted state of the host: the share of each VM that has a process, and network cards.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,13 @@ pub fn share_host(desired: &Desired, observed: &Observed, decided: &Decided) -> 
     // A worker that polls with real-time priority would leave nothing to other threads.
     let sleeps = desired.workers.mode != WorkerMode::Polling;
     let fabric = observed.fabric.pid.filter(|_| sleeps && vms.values().any(|vm| vm.priority));
-    HostPlan { vms, fabric, poll_ns: poll_for_halted_vcpus(desired, observed) }
+    // Cards are part of the network, so `host restore` keeps their settings.
+    HostPlan {
+        vms,
+        fabric,
+        poll_ns: poll_for_halted_vcpus(desired, observed),
+        cards: desired.card_settings(),
+    }
 }
 
 /// The pCPUs of the VM's vCPUs.
@@ -48,6 +54,7 @@ mod tests {
     use taut_api::Bytes;
     use taut_api::enforcement::{HostReport, ProcessLimits};
     use taut_api::host::Cpu;
+    use taut_api::pnic::PnicSettings;
 
     use super::*;
     use crate::facts::{FabricSeen, HostSeen, VmSeen};
@@ -125,9 +132,14 @@ mod tests {
         let high: Name = "high".parse().unwrap();
         assert_eq!(plan.vms[&high], VmShare { pid: 1, ..VmShare::default() });
         assert_eq!(plan.fabric, None, "no VM owns a pCPU");
-        let (desired, _) = three_vms();
+        let (mut desired, _) = three_vms();
+        let ring = serde_json::json!({ "rings": { "rx": 512 } });
+        desired.pnics.insert("eth1".parse().unwrap(), serde_json::from_value(ring).unwrap());
+        let settings = desired.pnics.clone();
+        desired.pnics.insert("eth2".parse().unwrap(), PnicSettings::default());
         observed.restored = true;
         let plan = shared(&desired, &observed);
+        assert_eq!(plan.cards, settings, "cards are part of the network, those without settings are not");
         for (pid, share) in plan.vms.values().enumerate() {
             assert_eq!(*share, VmShare { pid: pid as u32, ..VmShare::default() });
         }

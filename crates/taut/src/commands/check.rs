@@ -14,7 +14,7 @@ use taut_api::error::ErrorKind;
 use taut_api::path;
 use taut_api::route::DaemonInfo;
 use taut_api::{ApiError, Name};
-use taut_host::check::change::{self, Changed, ChangedFile};
+use taut_host::check::change::{self, Changed, ChangedSetting};
 use taut_host::ledger::Ledger;
 use taut_plan::checklist::{self, Profile, Report};
 
@@ -57,8 +57,9 @@ pub(crate) struct HostArgs {
     /// Root of the file tree to check: / or the folder of a captured tree
     #[arg(long, default_value = "/", value_name = "DIR")]
     root: PathBuf,
-    /// Change settings that can be changed while the host runs, and print each file with its old
-    /// and new value. Old values are recorded first; a reboot also undoes the changes
+    /// Change settings that can be changed while the host runs, and print each file and each
+    /// setting of a network card with its old and new value. Old values are recorded first; a
+    /// reboot also undoes the changes
     #[arg(long, conflicts_with = "undo")]
     apply: bool,
     /// Restore the old value of everything that --apply changed
@@ -147,15 +148,16 @@ fn guest(root: &Path, profile: Profile) -> Result<Report, ApiError> {
 }
 
 fn told(verb: &str, changed: &Changed) -> String {
-    let done = changed.done.iter().map(|ChangedFile { path, from, to }| {
+    let done = changed.done.iter().map(|ChangedSetting { setting, from, to }| {
         if from == to {
-            format!("{verb}: /{path}: {to}\n")
+            format!("{verb}: {setting}: {to}\n")
         } else {
-            format!("{verb}: /{path}: {from} → {to}\n")
+            format!("{verb}: {setting}: {from} → {to}\n")
         }
     });
-    let failed = changed.failed.iter().map(|(path, why)| format!("not {verb}: /{path}: {why}\n"));
-    let held = changed.held.iter().map(|(path, who)| format!("not {verb} while {who} hold it: /{path}\n"));
+    let failed = changed.failed.iter().map(|(setting, why)| format!("not {verb}: {setting}: {why}\n"));
+    let held =
+        changed.held.iter().map(|(setting, who)| format!("not {verb} while {who} hold it: {setting}\n"));
     let lines: String = done.chain(held).chain(failed).collect();
     if lines.is_empty() { format!("nothing {verb}\n") } else { lines }
 }

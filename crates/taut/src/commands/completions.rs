@@ -98,7 +98,9 @@ fn source(parent: &str, command: &str, arg: &Arg) -> Option<Source> {
     let path = match (parent, command, arg.get_id().as_str()) {
         ("host", "set", "settings") => return Some(Source::Settings),
         ("vmci", "show", "name") => return Some(Source::VmciDevices),
-        ("uplink", "add", "name") | ("netdev", "attach", "name") => return Some(Source::Interfaces),
+        ("uplink", "add", "name") | ("netdev", "attach", "name") | ("pnic", "show" | "set", "name") => {
+            return Some(Source::Interfaces);
+        }
         // New names, and names inside a guest.
         ("vm" | "vswitch" | "portgroup" | "netns" | "port", "create" | "attach", "name") => None,
         (_, _, "portgroup" | "default_portgroup") | ("portgroup", _, "name") => Some(path::PORTGROUPS),
@@ -107,6 +109,7 @@ fn source(parent: &str, command: &str, arg: &Arg) -> Option<Source> {
         ("netns", _, "name") => Some(path::NETNS),
         ("netdev", "show" | "set" | "detach", "name") => Some(path::NETDEVS),
         ("uplink", "show" | "set" | "remove", "name") => Some(path::UPLINKS),
+        ("pnic", "reset", "name") => Some(path::PNICS),
         ("port", "show", "port") => Some(path::PORTS),
         ("port", _, "name") => Some(path::EXTERNAL_PORTS),
         ("bench", _, _) if is_name => Some(path::VMS),

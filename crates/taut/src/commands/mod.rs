@@ -13,6 +13,7 @@ pub(crate) mod man;
 pub(crate) mod netdev;
 pub(crate) mod netns;
 pub(crate) mod network_io;
+pub(crate) mod pnic;
 pub(crate) mod policy;
 pub(crate) mod port;
 pub(crate) mod portgroup;

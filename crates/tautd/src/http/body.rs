@@ -172,6 +172,7 @@ pub(super) fn exists_already(kind: Kind, name: &Name) -> ApiError {
             format!("to move it to another port group: taut netdev set {name} --portgroup NAME")
         }
         Kind::Uplink => format!("to move it to another vSwitch: taut uplink set {name} --vswitch NAME"),
+        Kind::Pnic => format!("`taut pnic set {name}` changes the card's settings"),
         Kind::Host => "`taut host set` changes the host's settings".to_owned(),
     };
     ApiError::new(ErrorKind::Conflict, format!("{} `{name}` exists already", kind.noun()), hint)

@@ -15,11 +15,9 @@ use crate::board::Seen;
 use crate::store::{Change, Kind, State as Documents};
 
 /// A kind of document that users write as a whole.
-pub(super) trait Resource {
+pub(super) trait Stored {
     /// Settings that users write.
     type Spec: Clone + Send + DeserializeOwned + 'static;
-    /// Observed state.
-    type Status;
     /// The kind in the store.
     const KIND: Kind;
 
@@ -39,12 +37,18 @@ pub(super) trait Resource {
     fn check_unused(_desired: &Desired, _name: &Name) -> Result<(), ApiError> {
         Ok(())
     }
+}
+
+/// Such a document whose status is on the board.
+pub(super) trait Resource: Stored {
+    /// Observed state.
+    type Status;
 
     /// Returns what is observed of one.
     fn status(desired: &Desired, seen: &Seen, name: &Name) -> Self::Status;
 }
 
-type Answer<R> = Document<<R as Resource>::Spec, <R as Resource>::Status>;
+type Answer<R> = Document<<R as Stored>::Spec, <R as Resource>::Status>;
 
 pub(super) fn list<R: Resource>(app: &Shared) -> Json<Vec<Answer<R>>> {
     let (state, seen) = app.look();
@@ -60,21 +64,41 @@ pub(super) async fn put<R: Resource>(
     app: Shared,
     name: Name,
     condition: Condition,
-    mut spec: R::Spec,
+    spec: R::Spec,
 ) -> Result<Json<Answer<R>>, Failure> {
-    let key = name.clone();
-    let state = app
-        .write(move |state| {
-            condition.check(state, R::KIND, &key)?;
-            R::complete(&key, &mut spec);
-            R::admit(&state.desired, &key, &spec)?;
-            Ok(R::change(key, Some(spec)))
-        })
-        .await?;
+    let state = write::<R>(&app, name.clone(), condition, spec).await?;
     Ok(Json(document::<R>(&state, &app.board.lock(), &name)?))
 }
 
-pub(super) async fn delete<R: Resource>(app: Shared, name: Name) -> Result<StatusCode, Failure> {
+/// Creates or replaces a document, and returns all of them.
+pub(super) async fn write<D: Stored>(
+    app: &Shared,
+    name: Name,
+    condition: Condition,
+    spec: D::Spec,
+) -> Result<Arc<Documents>, Failure> {
+    write_if::<D>(app, name, condition, spec, |_, _, _| Ok(())).await
+}
+
+/// Does the same if the document passes one more check, which knows what was found out before.
+pub(super) async fn write_if<D: Stored>(
+    app: &Shared,
+    name: Name,
+    condition: Condition,
+    mut spec: D::Spec,
+    check: impl FnOnce(&Desired, &Name, &D::Spec) -> Result<(), ApiError> + Send + 'static,
+) -> Result<Arc<Documents>, Failure> {
+    app.write(move |state| {
+        condition.check(state, D::KIND, &name)?;
+        D::complete(&name, &mut spec);
+        check(&state.desired, &name, &spec)?;
+        D::admit(&state.desired, &name, &spec)?;
+        Ok(D::change(name, Some(spec)))
+    })
+    .await
+}
+
+pub(super) async fn delete<R: Stored>(app: Shared, name: Name) -> Result<StatusCode, Failure> {
     app.write(move |state| {
         if !R::specs(&state.desired).contains_key(&name) {
             return Err(not_found(R::KIND, &name));

@@ -12,6 +12,7 @@ mod kvm;
 mod metrics;
 mod openapi;
 mod patch;
+mod pnics;
 mod ports;
 mod refusals;
 mod resources;
@@ -149,6 +150,7 @@ fn not_found(kind: Kind, name: &Name) -> ApiError {
         Kind::External => "taut port list",
         Kind::Netdev => "taut netdev list",
         Kind::Uplink => "taut uplink list",
+        Kind::Pnic => "taut pnic list",
         Kind::Host => "taut host settings",
     };
     ApiError::new(

@@ -8,7 +8,7 @@ use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::resources::{external, netdevs, netns, portgroups, uplinks, vswitches};
-use super::{audit, daemon, events, host, kvm, metrics, patch, ports, table, vms};
+use super::{audit, daemon, events, host, kvm, metrics, patch, pnics, ports, table, vms};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -45,6 +45,10 @@ use super::{audit, daemon, events, host, kvm, metrics, patch, ports, table, vms}
         uplinks::show_uplink,
         uplinks::put_uplink,
         uplinks::delete_uplink,
+        pnics::list_pnics,
+        pnics::show_pnic,
+        pnics::put_pnic,
+        pnics::delete_pnic,
         ports::list_ports,
         events::list_events,
         audit::list_audit,

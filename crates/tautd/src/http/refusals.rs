@@ -29,7 +29,7 @@ const MOST: usize = 30;
 const LONGEST: usize = 1000;
 
 /// Paths below which the resources of a kind are.
-const KINDS: [(&str, Kind); 8] = [
+const KINDS: [(&str, Kind); 9] = [
     (path::VMS, Kind::Vm),
     (path::VSWITCHES, Kind::VSwitch),
     (path::PORTGROUPS, Kind::PortGroup),
@@ -37,6 +37,7 @@ const KINDS: [(&str, Kind); 8] = [
     (path::EXTERNAL_PORTS, Kind::External),
     (path::NETDEVS, Kind::Netdev),
     (path::UPLINKS, Kind::Uplink),
+    (path::PNICS, Kind::Pnic),
     (path::HOST, Kind::Host),
 ];
 

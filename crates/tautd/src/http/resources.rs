@@ -22,7 +22,7 @@ use taut_plan::{Desired, Owner};
 
 use super::Shared;
 use super::body::{Body, Condition, Failure, Named};
-use super::documents::{self, Resource};
+use super::documents::{self, Resource, Stored};
 use crate::board::Seen;
 use crate::interface;
 use crate::reconcile::{admit_interface, admit_netdev_interface, learned_address};
@@ -207,9 +207,8 @@ handlers!(
 
 struct VSwitches;
 
-impl Resource for VSwitches {
+impl Stored for VSwitches {
     type Spec = VSwitchSpec;
-    type Status = VSwitchStatus;
     const KIND: Kind = Kind::VSwitch;
 
     fn specs(desired: &Desired) -> &BTreeMap<Name, VSwitchSpec> {
@@ -228,6 +227,10 @@ impl Resource for VSwitches {
     fn check_unused(desired: &Desired, name: &Name) -> Result<(), ApiError> {
         admit_vswitch_deletion(desired, name)
     }
+}
+
+impl Resource for VSwitches {
+    type Status = VSwitchStatus;
 
     fn status(desired: &Desired, _: &Seen, name: &Name) -> VSwitchStatus {
         status::vswitch(desired, name)
@@ -236,9 +239,8 @@ impl Resource for VSwitches {
 
 struct PortGroups;
 
-impl Resource for PortGroups {
+impl Stored for PortGroups {
     type Spec = PortGroupSpec;
-    type Status = PortGroupStatus;
     const KIND: Kind = Kind::PortGroup;
 
     fn specs(desired: &Desired) -> &BTreeMap<Name, PortGroupSpec> {
@@ -257,6 +259,10 @@ impl Resource for PortGroups {
     fn check_unused(desired: &Desired, name: &Name) -> Result<(), ApiError> {
         admit_portgroup_deletion(desired, name)
     }
+}
+
+impl Resource for PortGroups {
+    type Status = PortGroupStatus;
 
     fn status(desired: &Desired, _: &Seen, name: &Name) -> PortGroupStatus {
         status::portgroup(desired, name)
@@ -265,9 +271,8 @@ impl Resource for PortGroups {
 
 struct Attachments;
 
-impl Resource for Attachments {
+impl Stored for Attachments {
     type Spec = NetnsSpec;
-    type Status = NetnsStatus;
     const KIND: Kind = Kind::Netns;
 
     fn specs(desired: &Desired) -> &BTreeMap<Name, NetnsSpec> {
@@ -285,6 +290,10 @@ impl Resource for Attachments {
     fn admit(desired: &Desired, name: &Name, spec: &NetnsSpec) -> Result<(), ApiError> {
         admit_netns(desired, name, spec)
     }
+}
+
+impl Resource for Attachments {
+    type Status = NetnsStatus;
 
     fn status(desired: &Desired, seen: &Seen, name: &Name) -> NetnsStatus {
         status::netns(desired, seen, name)
@@ -293,9 +302,8 @@ impl Resource for Attachments {
 
 struct ExternalPorts;
 
-impl Resource for ExternalPorts {
+impl Stored for ExternalPorts {
     type Spec = ExternalPortSpec;
-    type Status = ExternalPortStatus;
     const KIND: Kind = Kind::External;
 
     fn specs(desired: &Desired) -> &BTreeMap<Name, ExternalPortSpec> {
@@ -313,6 +321,10 @@ impl Resource for ExternalPorts {
     fn admit(desired: &Desired, name: &Name, spec: &ExternalPortSpec) -> Result<(), ApiError> {
         admit_external(desired, name, spec)
     }
+}
+
+impl Resource for ExternalPorts {
+    type Status = ExternalPortStatus;
 
     fn status(desired: &Desired, seen: &Seen, name: &Name) -> ExternalPortStatus {
         status::external(desired, seen, name)
@@ -321,9 +333,8 @@ impl Resource for ExternalPorts {
 
 struct Netdevs;
 
-impl Resource for Netdevs {
+impl Stored for Netdevs {
     type Spec = NetdevSpec;
-    type Status = NetdevStatus;
     const KIND: Kind = Kind::Netdev;
 
     fn specs(desired: &Desired) -> &BTreeMap<Name, NetdevSpec> {
@@ -341,6 +352,10 @@ impl Resource for Netdevs {
     fn admit(desired: &Desired, name: &Name, spec: &NetdevSpec) -> Result<(), ApiError> {
         admit_netdev_interface(desired, name, spec)
     }
+}
+
+impl Resource for Netdevs {
+    type Status = NetdevStatus;
 
     fn status(desired: &Desired, seen: &Seen, name: &Name) -> NetdevStatus {
         status::netdev(desired, seen, name)
@@ -349,9 +364,8 @@ impl Resource for Netdevs {
 
 struct Uplinks;
 
-impl Resource for Uplinks {
+impl Stored for Uplinks {
     type Spec = UplinkSpec;
-    type Status = UplinkStatus;
     const KIND: Kind = Kind::Uplink;
 
     fn specs(desired: &Desired) -> &BTreeMap<Name, UplinkSpec> {
@@ -370,6 +384,10 @@ impl Resource for Uplinks {
     fn check_unused(desired: &Desired, name: &Name) -> Result<(), ApiError> {
         admit_uplink_removal(desired, name)
     }
+}
+
+impl Resource for Uplinks {
+    type Status = UplinkStatus;
 
     fn status(desired: &Desired, seen: &Seen, name: &Name) -> UplinkStatus {
         status::uplink(desired, seen, name)

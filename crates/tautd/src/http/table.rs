@@ -11,7 +11,7 @@ use taut_api::path;
 use taut_api::role::Role;
 
 use super::resources::{external, netdevs, netns, portgroups, uplinks, vswitches};
-use super::{Shared, audit, daemon, events, gate, host, kvm, metrics, openapi, patch, ports, vms};
+use super::{Shared, audit, daemon, events, gate, host, kvm, metrics, openapi, patch, pnics, ports, vms};
 
 /// One method of one path.
 #[derive(Debug)]
@@ -42,8 +42,8 @@ impl Route {
     }
 }
 
-/// Returns all routes. Namespaces, sockets of others and network interfaces are objects of the
-/// host, which taut opens as root, so they need the role `admin`.
+/// Returns all routes. Namespaces, sockets of others, network interfaces and cards are objects of
+/// the host, which taut opens as root, so they need the role `admin`.
 pub(super) fn routes() -> Vec<Route> {
     use Role::{Admin, Define, Operate, View};
     let get = || Method::GET;
@@ -79,6 +79,10 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(View, get(), path::UPLINK.pattern(), uplinks::show_uplink),
         Route::new(Admin, Method::PUT, path::UPLINK.pattern(), uplinks::put_uplink),
         Route::new(Admin, Method::DELETE, path::UPLINK.pattern(), uplinks::delete_uplink),
+        Route::new(View, get(), path::PNICS, pnics::list_pnics),
+        Route::new(View, get(), path::PNIC.pattern(), pnics::show_pnic),
+        Route::new(Admin, Method::PUT, path::PNIC.pattern(), pnics::put_pnic),
+        Route::new(Admin, Method::DELETE, path::PNIC.pattern(), pnics::delete_pnic),
         Route::new(View, get(), path::PORTS, ports::list_ports),
         Route::new(View, get(), path::EVENTS, events::list_events),
         Route::new(Admin, get(), path::AUDIT, audit::list_audit),

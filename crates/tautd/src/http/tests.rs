@@ -387,6 +387,24 @@ fn openapi_json_matches_the_code() {
 }
 
 #[test]
+fn a_card_has_settings_of_its_kind_only() {
+    let server = Server::new();
+    // Any interface can be looked at.
+    let loopback = server.get("/v1/pnics/lo").is(200);
+    assert_eq!((&loopback["revision"], &loopback["spec"]), (&json!(0), &json!({})));
+    assert_eq!(loopback["status"]["in_force"], true);
+    server.get("/v1/pnics/absent0").refuses(404, &["this host has no network interface `absent0`"]);
+    server.put("/v1/pnics/absent0", &json!({})).refuses(400, &["no network interface `absent0`"]);
+    server.put("/v1/pnics/lo", &json!({})).refuses(400, &["`lo` is no Ethernet interface"]);
+    for wrong in
+        [json!({ "speed": 1 }), json!({ "rings": { "rx": -1 } }), json!({ "offloads": { "ufo": true } })]
+    {
+        server.put("/v1/pnics/lo", &wrong).refuses(400, &["does not match this path"]);
+    }
+    server.delete("/v1/pnics/lo").refuses(404, &["there is no pNIC document `lo`"]);
+}
+
+#[test]
 fn every_path_is_described() {
     let server = Server::new();
     let described = server.get("/openapi.json").is(200);
@@ -402,5 +420,5 @@ fn every_path_is_described() {
         let answer = server.send(Method::OPTIONS, &path.replace("{name}", "x"), String::new());
         assert_eq!(answer.status, 405, "{path} is described and not there");
     }
-    assert_eq!(described["paths"].as_object().unwrap().len(), 28);
+    assert_eq!(described["paths"].as_object().unwrap().len(), 30);
 }

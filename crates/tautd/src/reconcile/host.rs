@@ -1,5 +1,6 @@
 //! The host's part of a plan: settled, reported, restored.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use taut_api::ApiError;
@@ -66,12 +67,14 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Puts everything back, devices too, when the daemon ends and no VM runs.
-    pub(super) fn leave_host(&mut self) {
+    /// Puts everything back, devices too, when the daemon ends and no VM runs. Network cards keep
+    /// their settings, as uplinks stay attached, unless they are given back as well.
+    pub(super) fn leave_host(&mut self, and_cards: bool) {
         if self.vms.any_running() {
             return;
         }
-        let now = self.settle_host(&HostPlan::default());
+        let cards = if and_cards { BTreeMap::new() } else { self.store.state().desired.card_settings() };
+        let now = self.settle_host(&HostPlan { cards, ..HostPlan::default() });
         if !now.unrecorded.is_empty() {
             tracing::warn!("the host could not be put back: the next daemon does it");
         }

@@ -37,6 +37,27 @@ fn events(plan: &HostPlan, before: &HostReport, now: &HostReport) -> Vec<Event> 
         let message = format!("{address} is the host's again");
         events.push(of_vm(Level::Info, name, "passthrough.given-back", message));
     }
+    for (name, problems) in &now.cards {
+        let known = before.cards.get(name).map(Vec::as_slice).unwrap_or_default();
+        for problem in problems.iter().filter(|problem| !known.contains(problem)) {
+            let subject = format!("pnic/{name}");
+            events.push(Event {
+                level: Level::Warning,
+                subject,
+                kind: "pnic.problem",
+                message: problem.clone(),
+            });
+        }
+        if problems.is_empty() && !known.is_empty() {
+            let message = "all settings of the card are in force".to_owned();
+            events.push(Event {
+                level: Level::Info,
+                subject: format!("pnic/{name}"),
+                kind: "pnic.in-force",
+                message,
+            });
+        }
+    }
     let problems =
         |report: &HostReport| [report.cpu_problems.clone(), report.priority_problems.clone()].concat();
     let known = problems(before);
@@ -183,6 +204,23 @@ mod tests {
         let problem = [("latency.problem", "other tasks cannot be moved away".to_owned())];
         assert_eq!(told(&none, &intruded), problem);
         assert_eq!(told(&now, &intruded), problem);
+    }
+
+    #[test]
+    fn a_problem_of_a_card_is_told_once_and_its_end_too() {
+        let card = |problems: &[&str]| {
+            let problems = problems.iter().map(|problem| (*problem).to_owned()).collect();
+            HostReport { cards: [("eth1".parse().unwrap(), problems)].into(), ..HostReport::default() }
+        };
+        let (none, one, two) = (card(&[]), card(&["a"]), card(&["a", "b"]));
+        assert_eq!(told(&HostReport::default(), &none), []);
+        assert_eq!(told(&none, &one), [("pnic.problem", "a".to_owned())]);
+        assert_eq!(told(&one, &two), [("pnic.problem", "b".to_owned())]);
+        assert_eq!(
+            told(&two, &none),
+            [("pnic.in-force", "all settings of the card are in force".to_owned())]
+        );
+        assert_eq!(told(&two, &HostReport::default()), []);
     }
 
     #[test]

@@ -25,14 +25,14 @@ impl Reconciler {
         self.vms.end_starts(GRACE);
         if everything {
             self.stop_vms();
-            self.leave_host();
+            self.leave_host(true);
             // The fabric holds the devices, so it ends before they are removed.
             self.fabric.end();
             self.vms.console().end();
             self.detach_all();
             return;
         }
-        self.leave_host();
+        self.leave_host(false);
         if self.board.lock().observed.fabric.ports.is_empty() && !self.vms.any_running() {
             self.fabric.end();
             self.vms.console().end();

@@ -7,6 +7,7 @@ use taut_api::Name;
 use taut_api::host::HostSettings;
 use taut_api::netdev::NetdevSpec;
 use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, VSwitchSpec};
+use taut_api::pnic::PnicSettings;
 use taut_api::uplink::UplinkSpec;
 use taut_api::vm::VmDesired;
 use taut_plan::Desired;
@@ -23,13 +24,15 @@ pub(crate) enum Kind {
     External,
     Netdev,
     Uplink,
+    Pnic,
     Host,
 }
 
 impl Kind {
     /// All kinds, each after those that it refers to.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Host,
+        Self::Pnic,
         Self::VSwitch,
         Self::Uplink,
         Self::PortGroup,
@@ -49,6 +52,7 @@ impl Kind {
             Self::External => "external port",
             Self::Netdev => "interface on a port group",
             Self::Uplink => "uplink",
+            Self::Pnic => "pNIC document",
             Self::Host => "host document",
         }
     }
@@ -63,6 +67,7 @@ impl Kind {
             Self::External => "external",
             Self::Netdev => "netdev",
             Self::Uplink => "uplink",
+            Self::Pnic => "pnic",
             Self::Host => "host",
         }
     }
@@ -79,6 +84,7 @@ pub(crate) enum Change {
     External(Name, Option<ExternalPortSpec>),
     Netdev(Name, Option<NetdevSpec>),
     Uplink(Name, Option<UplinkSpec>),
+    Pnic(Name, Option<PnicSettings>),
     /// There is only one document of this kind; see [`Change::host`].
     Host(Name, Option<HostSettings>),
 }
@@ -98,6 +104,7 @@ impl Change {
             Self::External(..) => Kind::External,
             Self::Netdev(..) => Kind::Netdev,
             Self::Uplink(..) => Kind::Uplink,
+            Self::Pnic(..) => Kind::Pnic,
             Self::Host(..) => Kind::Host,
         }
     }
@@ -111,6 +118,7 @@ impl Change {
             | Self::External(name, _)
             | Self::Netdev(name, _)
             | Self::Uplink(name, _)
+            | Self::Pnic(name, _)
             | Self::Host(name, _) => name,
         }
     }
@@ -124,6 +132,7 @@ impl Change {
             Self::External(_, spec) => spec.is_none(),
             Self::Netdev(_, spec) => spec.is_none(),
             Self::Uplink(_, spec) => spec.is_none(),
+            Self::Pnic(_, spec) => spec.is_none(),
             Self::Host(_, spec) => spec.is_none(),
         }
     }
@@ -138,6 +147,7 @@ impl Change {
             Self::External(name, spec) => set(&mut desired.external, name, spec),
             Self::Netdev(name, spec) => set(&mut desired.netdevs, name, spec),
             Self::Uplink(name, spec) => set(&mut desired.uplinks, name, spec),
+            Self::Pnic(name, spec) => set(&mut desired.pnics, name, spec),
             Self::Host(_, spec) => desired.host = spec.unwrap_or_default(),
         }
     }
@@ -157,6 +167,7 @@ impl Change {
             Self::External(name, spec) => values(desired.external.get(name), spec.as_ref()),
             Self::Netdev(name, spec) => values(desired.netdevs.get(name), spec.as_ref()),
             Self::Uplink(name, spec) => values(desired.uplinks.get(name), spec.as_ref()),
+            Self::Pnic(name, spec) => values(desired.pnics.get(name), spec.as_ref()),
             Self::Host(_, spec) => values(Some(&desired.host), spec.as_ref()),
         };
         describe(&before, &after)
@@ -176,6 +187,7 @@ impl Change {
             Self::External(name, _) => text(desired.external.get(name)),
             Self::Netdev(name, _) => text(desired.netdevs.get(name)),
             Self::Uplink(name, _) => text(desired.uplinks.get(name)),
+            Self::Pnic(name, _) => text(desired.pnics.get(name)),
             Self::Host(..) => text(Some(&desired.host)),
         };
         (before, self.to_json().ok().filter(|_| !self.is_deletion()))
@@ -191,6 +203,7 @@ impl Change {
             Self::External(_, spec) => serde_json::to_string(spec),
             Self::Netdev(_, spec) => serde_json::to_string(spec),
             Self::Uplink(_, spec) => serde_json::to_string(spec),
+            Self::Pnic(_, spec) => serde_json::to_string(spec),
             Self::Host(_, spec) => serde_json::to_string(spec),
         }
     }
@@ -208,6 +221,7 @@ impl Change {
             Kind::External => Self::External(name, read(json)?),
             Kind::Netdev => Self::Netdev(name, read(json)?),
             Kind::Uplink => Self::Uplink(name, read(json)?),
+            Kind::Pnic => Self::Pnic(name, read(json)?),
             Kind::Host => Self::Host(name, read(json)?),
         })
     }

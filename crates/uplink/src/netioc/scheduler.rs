@@ -230,7 +230,8 @@ impl Scheduler {
         self.busy_until = self.busy_until.max(Tag::at(now)).after(bytes, self.byte);
     }
 
-    /// Notes what a port has sent without a turn although a limit concerns it, in bytes on the wire.
+    /// Notes what a port has sent without a turn although a limit concerns it, in bytes on the
+    /// wire.
     pub fn sent_without_turn(&mut self, port: Port, bytes: u32, now: u64) {
         self.sent_freely(bytes, now);
         for node in [port.0 as usize, self.class_of(port)] {

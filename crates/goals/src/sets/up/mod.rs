@@ -6,6 +6,7 @@ mod up12;
 mod up13;
 mod up14;
 mod up16;
+mod up17;
 mod up3;
 mod up4;
 mod up5;
@@ -18,7 +19,7 @@ use super::Set;
 
 pub(super) const SET: Set = Set {
     name: "UP",
-    what: "uplinks, teaming, failover and network I/O control",
+    what: "uplinks, teaming, failover, network I/O control and cards",
     rows: &[
         &up1::ROW,
         &up3::ROW,
@@ -33,5 +34,6 @@ pub(super) const SET: Set = Set {
         &up13::ROW,
         &up14::ROW,
         &up16::ROW,
+        &up17::ROW,
     ],
 };

@@ -4,7 +4,7 @@
 //! The library `neli` builds and reads the messages. A [`Netlink`] has one request under way at a
 //! time and waits for its answer, so that it needs neither a thread nor an async runtime.
 
-mod ethtool;
+pub(crate) mod ethtool;
 pub mod ingress;
 mod interface;
 mod links;
@@ -13,9 +13,10 @@ mod uses;
 use std::fmt::Debug;
 use std::io;
 
-use neli::consts::nl::{NlType, NlmF};
+use neli::attr::Attribute as _;
+use neli::consts::nl::{NlType, NlmF, NlmsgerrAttr};
 use neli::consts::socket::NlFamily;
-use neli::err::SocketError;
+use neli::err::{Nlmsgerr, SocketError};
 use neli::nl::{NlPayload, Nlmsghdr, NlmsghdrBuilder};
 use neli::socket::synchronous::NlSocketHandle;
 use neli::utils::Groups;
@@ -36,6 +37,11 @@ impl Netlink {
     fn open(family: NlFamily) -> io::Result<Self> {
         let socket = NlSocketHandle::connect(family, None, Groups::empty()).map_err(error_of)?;
         Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Lets the kernel explain its refusals in words.
+    fn explain_refusals(&self) -> io::Result<()> {
+        self.socket.enable_ext_ack(true).map_err(error_of)
     }
 
     /// Sends a request and waits for the kernel's answer.
@@ -87,7 +93,7 @@ impl Netlink {
             // The answer to an earlier request whose caller gave up on an error.
             Ok(message) if *message.nl_seq() != self.sequence => None,
             Ok(message) => Some(match message.nl_payload() {
-                NlPayload::Err(error) => Err(io::Error::from_raw_os_error(-*error.error())),
+                NlPayload::Err(error) => Err(refusal(error)),
                 NlPayload::Payload(payload) => Ok(Some(payload.clone())),
                 _ => Ok(None),
             }),
@@ -110,6 +116,23 @@ impl Netlink {
             .map_err(io::Error::other)?;
         self.socket.send(&request).map_err(error_of)
     }
+}
+
+/// Returns the kernel's error, in its own words if it has any. These replace the error's number;
+/// its kind remains, which is `Unsupported` for `EOPNOTSUPP`.
+fn refusal<M>(error: &Nlmsgerr<M>) -> io::Error {
+    let number = io::Error::from_raw_os_error(-*error.error());
+    let attributes = error.ext_ack().get_attr_handle();
+    let Some(words) = attributes.get_attribute(NlmsgerrAttr::Msg) else { return number };
+    let words: &[u8] = words.payload().as_ref();
+    let words = String::from_utf8_lossy(words.strip_suffix(&[0]).unwrap_or(words));
+    let kind = if is_unsupported(&number) { io::ErrorKind::Unsupported } else { number.kind() };
+    io::Error::new(kind, format!("{words} ({number})"))
+}
+
+/// Returns whether the kernel says that a driver does not have what it was asked for.
+fn is_unsupported(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(nix::libc::EOPNOTSUPP)
 }
 
 /// Keeps the kernel's error number where there is one.
