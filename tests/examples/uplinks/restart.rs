@@ -117,7 +117,7 @@ fn pass(rig: &mut Rig, flow: &mut Flow, time: Duration) {
 
 fn step(rig: &mut Rig, flow: &mut Flow) {
     if Instant::now() >= flow.next {
-        // What was missed for long is not made up for.
+        // Frames that are late by much are not made up for.
         let is_late = flow.next.elapsed() > 10 * PACE;
         flow.next = if is_late { Instant::now() } else { flow.next + PACE };
         flow.number += 1;

@@ -191,7 +191,7 @@ impl Outside {
 
 impl Drop for Outside {
     fn drop(&mut self) {
-        // What is left when the daemon is stopped, too.
+        // An error does not matter: the namespace may be gone already.
         let _ = std::process::Command::new("ip").args(["netns", "del", &self.name]).status();
     }
 }

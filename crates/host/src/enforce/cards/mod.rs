@@ -39,7 +39,7 @@ pub(super) struct Cards {
     settled: Option<SettledCards>,
     /// An earlier process, or this one, has changed cards.
     has_changes: bool,
-    /// What was sent to the cards.
+    /// Values that were sent to the cards.
     attempts: Attempts,
     /// Time of the next look at the interfaces.
     next_look: Instant,

@@ -15,7 +15,7 @@ use super::netlink::ethtool::link::LinkSettings;
 pub(crate) use super::netlink::ethtool::parameters::Parameters;
 use super::netlink::{Ethtool, Interface, Links};
 
-/// What the kernel knows of an interface without its driver.
+/// Facts of an interface that the kernel knows without its driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Presence {
     /// Number of the interface, which it has for its life.

@@ -130,7 +130,7 @@ mod tests {
         let all = link_target(&card(&[]), &wanted(r#"{ "autoneg": true }"#));
         assert_eq!(offered(&all), ["1000baseT/Full", "100baseT/Full", "Autoneg"]);
         assert_eq!((all.speed_mbit, all.duplex), (None, None));
-        // What it would offer is given back with its forced speed.
+        // The modes that it would offer are given back with its forced speed.
         let unused = LinkSettings { autoneg: false, ..card(&["100baseT/Full", "Pause"]) };
         let given_back = link_target(&unused, &PnicSettings::default());
         assert_eq!((offered(&given_back), given_back.modes.len()), (vec!["100baseT/Full"], 2));

@@ -362,7 +362,7 @@ fn note_before(
     const LACKS: &str = "the card has no such setting";
     if wanted.has_link() && record.link.is_none() {
         match cards.link(record.index) {
-            // It could not be given back.
+            // The former speed could not be given back.
             Ok(Some(link)) if !link.autoneg && link.speed_mbit.is_none() => {
                 outcome.fail([CardKey::Link], "no link: the former speed is unknown");
             }

@@ -179,7 +179,7 @@ fn a_port_that_is_served_late_has_its_part() {
     uplink.senders[late].late = MS;
     uplink.run(SECOND);
     let sent = uplink.sent_in(2 * SECOND, [late, quick]);
-    // It can have one turn in a millisecond, which is a tenth.
+    // The late port can have one turn in a millisecond, which is a tenth.
     assert!(sent[0] > 2 * SECOND / 8 * 9 / 100, "{sent:?}");
     assert!(sent[1] > 2 * SECOND / 8 * 8 / 10, "{sent:?}");
     // With others beside it, this is more than its part.
@@ -197,7 +197,7 @@ fn a_port_that_does_not_use_its_turns_costs_the_others_no_more_than_its_part() {
     uplink.senders[lost].is_lost = true;
     let mut total = 0;
     for _ in 0..1000 {
-        // It comes with a frame, and goes away when it is to wait.
+        // The port comes with a frame, and goes away when it is to wait.
         let (port, now) = (uplink.senders[lost].port, uplink.now);
         uplink.turns.ask(port, FRAME, now);
         let [sent] = uplink.sent_in(MS, [other]);
