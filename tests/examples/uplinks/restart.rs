@@ -1,5 +1,6 @@
 //! The fabric is killed and upgraded while frames pass an uplink.
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -40,9 +41,18 @@ pub(crate) fn run(times: usize) -> Outcome<Value> {
             match end {
                 End::Fabric => kill_9(fabric),
                 End::Upgrade => {
-                    let mut upgrade = rig.taut.command().args(["daemon", "upgrade-fabric"]).spawn()?;
-                    while upgrade.try_wait()?.is_none() {
+                    let mut command = rig.taut.command();
+                    // The line of JSON is alone on standard output.
+                    command.args(["daemon", "upgrade-fabric"]).stdout(Stdio::null());
+                    let mut upgrade = command.spawn()?;
+                    let status = loop {
                         step(&mut rig, &mut flow);
+                        if let Some(status) = upgrade.try_wait()? {
+                            break status;
+                        }
+                    };
+                    if !status.success() {
+                        return Err("the fabric was not upgraded".into());
                     }
                 }
             }
