@@ -17,8 +17,9 @@ const CLASSES: [&str; 4] = ["management", "nfs", "iscsi", "virtualmachine"];
 const ATTACKERS: u8 = 200;
 /// Attackers of these that send frames which have yet to be segmented.
 const SEGMENTED: u8 = 20;
-/// End of those that send short frames. More of them, and the uplink waits for the processor.
-const SHORT: u8 = 24;
+/// Attackers of these that send short frames: many, for which the uplink waits for the processor,
+/// and few.
+const SHORT: [u8; 2] = [90, 4];
 /// Time after which ports are where they belong.
 const SETTLE: Duration = Duration::from_secs(1);
 /// Time between two frames of the port whose delay is measured.
@@ -47,7 +48,8 @@ struct Sender {
     frame: Vec<u8>,
 }
 
-/// Divides an uplink for so many seconds by shares, by a reservation, and by a limit.
+/// Divides an uplink for so many seconds by shares, by a reservation under two attacks, and by a
+/// limit.
 pub(crate) fn run(seconds: u64) -> Outcome<Value> {
     let mut rig = Rig::new(1);
     rig.set(&["--network-io"]);
@@ -56,9 +58,9 @@ pub(crate) fn run(seconds: u64) -> Outcome<Value> {
     }
     let time = Duration::from_secs(seconds);
     let shares = by_shares(&mut rig, time)?;
-    let reservation = by_reservation(&mut rig, time)?;
+    let [short, long] = SHORT.map(|short| by_reservation(&mut rig, time, short));
     let limit = by_limit(&mut rig, time);
-    Ok(json!({ "seconds": seconds, "shares": shares, "reservation": reservation, "limit": limit }))
+    Ok(json!({ "seconds": seconds, "shares": shares, "short": short?, "long": long?, "limit": limit }))
 }
 
 /// Three classes with shares of 1 : 2 : 4, each with a kind of frame of its own.
@@ -85,14 +87,14 @@ fn by_shares(rig: &mut Rig, time: Duration) -> Outcome<Value> {
 }
 
 /// A class with a reservation and two hundred flooding ports of another one; then a port that sends
-/// a frame each millisecond within its reservation.
-fn by_reservation(rig: &mut Rig, time: Duration) -> Outcome<Value> {
+/// a frame each millisecond within its reservation. `short` attackers send short frames.
+fn by_reservation(rig: &mut Rig, time: Duration, short: u8) -> Outcome<Value> {
     let (mbit, reserved) = (1000, 300_u16);
     set_speed(rig, mbit)?;
     rig.set(&["--traffic", &format!("management:shares=1,reservation={reserved}Mbit")]);
     let length = |number| match number {
         0..SEGMENTED => Length::Segmented,
-        SEGMENTED..SHORT => Length::Short,
+        _ if number < SEGMENTED + short => Length::Short,
         _ => Length::Long,
     };
     let mut senders: Vec<_> = (0..ATTACKERS)

@@ -56,7 +56,8 @@ pub(super) struct Node {
     pub(super) has_turn: bool,
     /// The port, or its class, has a limit.
     pub(super) is_bounded: bool,
-    /// One of both holds: the port does not send freely.
+    /// The port does not send freely: it has a turn, or a limit concerns it. Kept beside the two,
+    /// because each frame asks.
     pub(super) is_held: bool,
     /// The port has become ready since its turn has begun.
     pub(super) is_ready_again: bool,

@@ -10,7 +10,7 @@
 //! - `finish`: when the burst ends, each queue that received frames is published once, with an
 //!   interrupt if one is due.
 //!
-//! `outside` asks for turns at uplinks with network I/O control, and `wire` counts the frames that
+//! `turn` asks for turns at uplinks with network I/O control, and `wire` counts the frames that
 //! come from outside or go there.
 //!
 //! `lock_queue` below serves all of them. `lro` answers the questions of large receive offload,
@@ -19,9 +19,9 @@
 mod deliver;
 mod finish;
 mod lro;
-mod outside;
 mod run;
 mod single;
+mod turn;
 mod wire;
 mod workspace;
 
