@@ -6,6 +6,7 @@
 //! ([`Prerequisite`]).
 
 mod cable;
+mod capture;
 mod daemon;
 pub mod fuse;
 pub mod hostile;
@@ -20,6 +21,7 @@ mod wait;
 mod walls;
 
 pub use cable::{Cable, ip};
+pub use capture::{Capture, Captured, CapturedFrame};
 pub use daemon::{Outcome, Taut};
 pub use leftovers::{clear_away, directory, is_left_over, owner};
 pub use lingering::lingering;

@@ -4,8 +4,8 @@
 //!
 //! * **user ↔ `tautd`**: JSON documents over HTTP. [`path`] has the routes, [`route`] the bodies,
 //!   [`patch`] the changes of a VM; the documents are in [`vm`], [`vmci`], [`network`],
-//!   [`network_io`], [`teaming`], [`uplink`], [`pnic`], [`event`], [`audit`], [`host`], [`kvm`],
-//!   [`tune`] and [`error`]. [`role`] says who may use which.
+//!   [`network_io`], [`mirror`], [`teaming`], [`uplink`], [`pnic`], [`event`], [`audit`], [`host`],
+//!   [`kvm`], [`tune`] and [`error`]. [`role`] says who may use which.
 //! * **`tautd` ↔ `taut-fabric`**: [`fabric`], as framed messages with file descriptors over a Unix
 //!   socket.
 //!
@@ -16,6 +16,7 @@ pub mod audit;
 pub mod check;
 pub mod coalescing;
 pub mod confinement;
+pub mod direction;
 pub mod document;
 pub mod enforcement;
 pub mod error;
@@ -29,6 +30,7 @@ pub mod latency;
 pub mod link;
 pub mod mac;
 pub mod machine;
+pub mod mirror;
 pub mod name;
 pub mod netdev;
 pub mod network;

@@ -1,5 +1,6 @@
 //! vSwitches, port groups, namespace attachments and external ports.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
@@ -8,6 +9,7 @@ use utoipa::ToSchema;
 
 use crate::coalescing::NicCoalescing;
 use crate::link::Link;
+use crate::mirror::Mirror;
 use crate::network_io::{NetworkIo, TrafficClass};
 use crate::shaping::Shaping;
 use crate::teaming::Teaming;
@@ -23,6 +25,15 @@ pub struct VSwitchSpec {
     /// Network I/O control of its uplinks.
     #[serde(default, skip_serializing_if = "NetworkIo::is_default")]
     pub network_io: NetworkIo,
+    /// Port mirroring sessions by name, at most 16.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = std::collections::HashMap<String, Mirror>)]
+    pub mirrors: BTreeMap<Name, Mirror>,
+}
+
+impl VSwitchSpec {
+    /// Largest number of mirroring sessions.
+    pub const MOST_MIRRORS: usize = 16;
 }
 
 /// State of a vSwitch.

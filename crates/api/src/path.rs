@@ -18,6 +18,22 @@ impl NamedPath {
     }
 }
 
+/// A path with the placeholder `{port}`, which stands for the number of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortPath(&'static str);
+
+impl PortPath {
+    /// Returns the pattern with the placeholder.
+    pub const fn pattern(self) -> &'static str {
+        self.0
+    }
+
+    /// Returns the path of the port with this number.
+    pub fn of(self, port: u32) -> String {
+        self.0.replace("{port}", &port.to_string())
+    }
+}
+
 /// All VMs.
 pub const VMS: &str = "/v1/vms";
 /// One VM.
@@ -56,6 +72,8 @@ pub const PNICS: &str = "/v1/pnics";
 pub const PNIC: NamedPath = NamedPath("/v1/pnics/{name}");
 /// All ports of the fabric.
 pub const PORTS: &str = "/v1/ports";
+/// Frames of one port, as they pass.
+pub const PORT_CAPTURE: PortPath = PortPath("/v1/ports/{port}/capture");
 /// The event log.
 pub const EVENTS: &str = "/v1/events";
 /// The audit record.
@@ -86,8 +104,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_takes_the_placeholders_place() {
+    fn a_name_or_a_number_takes_the_placeholders_place() {
         assert_eq!(VM_POWER.of(&"db1".parse().unwrap()), "/v1/vms/db1/power");
         assert_eq!(VM_POWER.pattern(), "/v1/vms/{name}/power");
+        assert_eq!(PORT_CAPTURE.of(7), "/v1/ports/7/capture");
     }
 }

@@ -9,13 +9,14 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Reads everything but the audit record.
+    /// Reads everything but the audit record and the frames of ports.
     View,
     /// Starts and stops VMs.
     Operate,
     /// Writes VMs, vSwitches and port groups.
     Define,
-    /// Does everything: the host's settings, namespaces, sockets of others, the daemon itself.
+    /// Does everything: the host's settings, namespaces, sockets and frames of others, the daemon
+    /// itself.
     Admin,
 }
 

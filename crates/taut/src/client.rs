@@ -1,5 +1,7 @@
 //! HTTP with JSON bodies over the daemon's Unix socket.
 
+use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -15,6 +17,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use taut_api::error::ErrorKind;
 use taut_api::{ApiError, Document};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Default Unix socket of tautd.
 pub(crate) const SOCKET: &str = "/run/taut/tautd.sock";
@@ -36,6 +40,17 @@ enum Existing {
     ReplaceRevision(u64),
     /// The daemon refuses the request.
     Refuse,
+}
+
+/// The end of an answer that is read piece by piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamEnd {
+    /// The daemon has ended the answer.
+    Answer,
+    /// The reader wanted no more.
+    Enough,
+    /// A user or a program has interrupted this one.
+    Signal,
 }
 
 impl Client {
@@ -142,16 +157,7 @@ impl Client {
         let without_body = matches!(method, Method::GET | Method::DELETE);
         let body =
             if without_body { Vec::new() } else { serde_json::to_vec(body).expect("our own types are JSON") };
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
-                ApiError::new(
-                    ErrorKind::Internal,
-                    "cannot create an event loop",
-                    "raise the limit of open files",
-                )
-                .because(&error)
-            })?;
-        runtime.block_on(async {
+        event_loop()?.block_on(async {
             let stream = tokio::net::UnixStream::connect(&self.socket)
                 .await
                 .map_err(|error| self.unreachable(&error))?;
@@ -177,15 +183,59 @@ impl Client {
                 let status = response.status();
                 Ok::<_, hyper::Error>((status, response.into_body().collect().await?.to_bytes()))
             };
-            let (status, bytes) = exchange.await.map_err(|error| {
-                ApiError::new(
-                    ErrorKind::Unavailable,
-                    format!("the daemon closed the connection before it answered {path}"),
-                    "read the daemon's log, then try again",
-                )
-                .because(&error)
-            })?;
+            let (status, bytes) = exchange.await.map_err(|error| broken_off(path, &error))?;
             if status.is_success() { Ok(bytes) } else { Err(refusal(path, status.as_u16(), &bytes)) }
+        })
+    }
+
+    /// Reads an answer that may have no end, and gives `take` each piece of it as soon as it comes.
+    /// SIGINT and SIGTERM end it as well, and are no errors.
+    pub(crate) fn stream(
+        &self,
+        path: &str,
+        mut take: impl FnMut(&[u8]) -> Result<ControlFlow<()>, ApiError>,
+    ) -> Result<StreamEnd, ApiError> {
+        event_loop()?.block_on(async {
+            let [mut interrupt, mut terminate] = ending_signals()?;
+            let stream = tokio::net::UnixStream::connect(&self.socket)
+                .await
+                .map_err(|error| self.unreachable(&error))?;
+            let answer = async {
+                let (mut sender, connection) =
+                    hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+                tokio::spawn(connection);
+                let request = Request::builder().uri(path).header(HOST, "tautd");
+                let request =
+                    request.body(Full::<Bytes>::default()).expect("paths are made of checked names");
+                let answer = sender.send_request(request).await?;
+                Ok::<_, hyper::Error>((answer, sender))
+            };
+            let answer = tokio::select! {
+                answer = answer => answer,
+                _ = interrupt.recv() => return Ok(StreamEnd::Signal),
+                _ = terminate.recv() => return Ok(StreamEnd::Signal),
+            };
+            // The connection stays open as long as there is a sender.
+            let (answer, _sender) = answer.map_err(|error| broken_off(path, &error))?;
+            let (status, mut body) = (answer.status(), answer.into_body());
+            if !status.is_success() {
+                let whole = body.collect().await.map_err(|error| broken_off(path, &error))?;
+                return Err(refusal(path, status.as_u16(), &whole.to_bytes()));
+            }
+            loop {
+                let piece = tokio::select! {
+                    piece = body.frame() => piece,
+                    _ = interrupt.recv() => return Ok(StreamEnd::Signal),
+                    _ = terminate.recv() => return Ok(StreamEnd::Signal),
+                };
+                let Some(piece) = piece else { return Ok(StreamEnd::Answer) };
+                let piece = piece.map_err(|error| broken_off(path, &error))?;
+                // What is no data are trailers, which the daemon does not send.
+                let bytes = piece.into_data().unwrap_or_default();
+                if take(&bytes)?.is_break() {
+                    return Ok(StreamEnd::Enough);
+                }
+            }
         })
     }
 
@@ -199,6 +249,30 @@ impl Client {
         };
         ApiError::new(ErrorKind::Unavailable, format!("no daemon answers on {socket}"), hint).because(error)
     }
+}
+
+fn event_loop() -> Result<Runtime, ApiError> {
+    Builder::new_current_thread().enable_all().build().map_err(|error| no_event_loop(&error))
+}
+
+/// Returns the signals that end an answer without an end: from now on they do not end the process.
+fn ending_signals() -> Result<[Signal; 2], ApiError> {
+    let listen = |kind| signal(kind).map_err(|error| no_event_loop(&error));
+    Ok([listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?])
+}
+
+fn no_event_loop(error: &io::Error) -> ApiError {
+    ApiError::new(ErrorKind::Internal, "cannot create an event loop", "raise the limit of open files")
+        .because(error)
+}
+
+fn broken_off(path: &str, error: &hyper::Error) -> ApiError {
+    ApiError::new(
+        ErrorKind::Unavailable,
+        format!("the daemon closed the connection before it had answered {path}"),
+        "read the daemon's log, then try again",
+    )
+    .because(error)
 }
 
 /// Parses the daemon's answer.

@@ -23,6 +23,7 @@ use crate::access::audit::Audit;
 use crate::access::roles::Roles;
 use crate::args::Args;
 use crate::board::Board;
+use crate::capture::Captures;
 use crate::confine::{Confiner, USERS, Users};
 use crate::console::{Console, LogFolder};
 use crate::fabric::{Fabric, Paths, counters::Counters};
@@ -165,6 +166,7 @@ fn prepare(args: &Args, run_dir: PathBuf, inbox: &Inbox) -> Result<(Parts, App),
         roles,
         audit: Audit::start(&state_dir).map_err(|error| cannot("open its audit record", &error))?,
         forbidden: AtomicU64::new(0),
+        captures: Captures::default(),
         run_dir,
         state_dir,
     };

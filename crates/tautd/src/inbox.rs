@@ -1,7 +1,10 @@
 //! Messages to the reconcile loop.
 
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use taut_api::fabric::PortId;
+use taut_api::fabric::capture::Directions;
 use taut_api::link::WantedLink;
 use taut_api::machine::DiskLimits;
 use taut_api::route::UpgradedFabric;
@@ -25,6 +28,8 @@ pub(crate) enum Message {
     Ready(Name, u32),
     /// A user asked to kill a VM's process.
     Kill(Name),
+    /// A user asked for the frames of a port.
+    Capture(CaptureRequest),
     /// A user asked for another fabric to take over from the running one.
     UpgradeFabric(oneshot::Sender<Result<UpgradedFabric, ApiError>>),
     /// A user asked the daemon to end.
@@ -34,6 +39,21 @@ pub(crate) enum Message {
         /// Completes when all of it has ended.
         done: oneshot::Sender<()>,
     },
+}
+
+/// A capture that the fabric is to begin. It answers over the socket.
+#[derive(Debug)]
+pub(crate) struct CaptureRequest {
+    /// Port of the frames.
+    pub(crate) port: PortId,
+    /// Longest part of a frame that is captured, in bytes.
+    pub(crate) snaplen: u32,
+    /// Directions of the frames.
+    pub(crate) directions: Directions,
+    /// The fabric's end of the socket.
+    pub(crate) socket: OwnedFd,
+    /// Completes when the fabric was asked, or cannot be.
+    pub(crate) done: oneshot::Sender<Result<(), ApiError>>,
 }
 
 /// The sending end of the loop's messages.

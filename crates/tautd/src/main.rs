@@ -9,6 +9,7 @@
 mod access;
 mod args;
 mod board;
+mod capture;
 mod confine;
 mod console;
 mod daemon;

@@ -13,10 +13,12 @@
 //! * `uplinks shares SECONDS` divides an uplink between ports that send more than it can take.
 //! * `uplinks path TIMES SECONDS` lets the path of an uplink die so many times, for a gateway and
 //!   for beacons, and then come and go for so long.
+//! * `uplinks capture MIB` captures a TCP stream of so many MiB between two namespaces.
 //!
 //! Each prints one line of JSON.
 
 mod announce;
+mod capture;
 mod failover;
 mod flood;
 mod flows;
@@ -46,8 +48,9 @@ fn main() -> Outcome<()> {
         ["netdev", times] => netdev::run(times.parse()?)?,
         ["shares", seconds] => shares::run(seconds.parse()?)?,
         ["path", times, seconds] => path::run(times.parse()?, seconds.parse()?)?,
+        ["capture", mib] => capture::run(mib.parse()?)?,
         _ => return Err("usage: uplinks failover LOSSES DEAD | veth LOSSES DEAD | restart TIMES | flood FRAMES | load RUNS | flows COUNT | announce \
-                         PORTS | netdev TIMES | shares SECONDS | path TIMES SECONDS"
+                         PORTS | netdev TIMES | shares SECONDS | path TIMES SECONDS | capture MIB"
             .into()),
     };
     println!("{found}");

@@ -2,6 +2,7 @@
 
 mod access;
 mod bench;
+mod capture;
 mod cards;
 mod check;
 mod console;

@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::direction::Directions;
 use crate::network::{MacLearning, Security};
 use crate::network_io::{NetworkAllocation, TrafficClass};
 use crate::shaping::Shaping;
@@ -171,6 +172,18 @@ pub struct PortConfig {
     /// Part of each uplink for the port within its class.
     #[serde(default)]
     pub allocation: NetworkAllocation,
+    /// Ports that get copies of the port's frames.
+    #[serde(default)]
+    pub mirrors: Vec<PortMirror>,
+}
+
+/// A port that gets copies of another port's frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortMirror {
+    /// The port that gets the copies, on the same segment. An uplink gets none.
+    pub to: PortId,
+    /// Frames that are copied.
+    pub directions: Directions,
 }
 
 impl PortConfig {
@@ -194,6 +207,7 @@ impl PortConfig {
             speed: None,
             traffic_class: TrafficClass::default(),
             allocation: NetworkAllocation::default(),
+            mirrors: Vec::new(),
         }
     }
 }

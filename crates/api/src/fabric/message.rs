@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::capture::Directions;
 use super::config::{FabricConfig, PortId};
 use super::session::SessionRecord;
 use crate::link::Link;
@@ -56,6 +57,17 @@ pub enum ToFabric {
     HostStreams {
         /// Number of each connection, in the order of the descriptors.
         connections: Vec<u32>,
+    },
+    /// One end of a pair of `SOCK_SEQPACKET` Unix sockets, over which the fabric sends the frames
+    /// of a port ([`super::capture`]) until the other end is closed or the port is gone. Answered
+    /// over that socket. Only for a fabric whose [`FromFabric::Welcome`] says that it has captures.
+    Capture {
+        /// The port.
+        port: PortId,
+        /// Longest part of a frame that is sent, in bytes.
+        snaplen: u32,
+        /// Directions of the frames.
+        directions: Directions,
     },
     /// Question whether all threads make progress. Answered by [`FromFabric::Pong`]. Only for a
     /// fabric whose [`FromFabric::Welcome`] says that it answers.
@@ -136,6 +148,9 @@ pub enum FromFabric {
         /// The fabric knows [`super::config::PortKind::Netdev`].
         #[serde(default)]
         has_netdevs: bool,
+        /// The fabric knows [`ToFabric::Capture`].
+        #[serde(default)]
+        has_captures: bool,
     },
     /// Answer to [`ToFabric::Ping`].
     Pong {

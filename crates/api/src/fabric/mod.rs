@@ -15,9 +15,13 @@
 //! In a planned upgrade the next fabric prepares all of it ([`ToFabric::StandBy`]) while the last
 //! one still serves.
 //!
+//! A [`capture`] has a socket of its own, over which the fabric sends copies of a port's frames. It
+//! ends with the process at either end.
+//!
 //! A fabric without a connection continues to forward. It sends all sessions again to a `tautd`
 //! that reconnects.
 
+pub mod capture;
 pub mod channel;
 pub mod closing;
 pub mod config;

@@ -161,6 +161,7 @@ impl Control {
         let Some(mut entry) = self.entries.remove(&port) else { return };
         let had_session = entry.end_session();
         entry.detach();
+        self.captures.end_of(port);
         if had_session {
             let reason = reason.to_owned();
             self.tautd.send(&FromFabric::SessionEnded { port, reason, quarantined: false }, &[]);

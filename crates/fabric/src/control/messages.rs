@@ -44,6 +44,9 @@ impl Control {
             ToFabric::HostListener { port } => self.host_listener(port, fds),
             ToFabric::HostConnected { port, request } => self.vsock.answer(port, request, fds),
             ToFabric::HostStreams { connections } => self.host_streams(connections, fds),
+            ToFabric::Capture { port, snaplen, directions } => {
+                self.begin_capture(port, snaplen, directions, fds);
+            }
             ToFabric::Ping => self.answer_ping(),
             ToFabric::Quit => return true,
         }
@@ -61,6 +64,7 @@ impl Control {
             has_uplinks: true,
             balances_load: true,
             has_netdevs: true,
+            has_captures: true,
         };
         self.tautd.welcome(&welcome, protocol == PROTOCOL);
         if protocol != PROTOCOL {
@@ -80,6 +84,7 @@ impl Control {
 
     fn answer_ping(&mut self) {
         self.shut_out_harmful();
+        self.captures.tell_losses();
         for port in closing::overdue() {
             self.tautd.send(&FromFabric::CloseBlocked { port }, &[]);
         }

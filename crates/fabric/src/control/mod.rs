@@ -6,6 +6,7 @@
 //! this process knows.
 
 mod attach;
+mod captures;
 mod configure;
 mod entry;
 mod front_ends;
@@ -69,6 +70,8 @@ pub struct Control {
     /// Ports and vsock devices.
     entries: BTreeMap<PortId, Entry>,
     config: FabricConfig,
+    /// Captures of ports.
+    captures: captures::Running,
     /// Teams of uplinks.
     teams: Teams,
     /// Time of the next look at the links of uplinks.
@@ -104,6 +107,7 @@ impl Control {
             heartbeat: Heartbeat::default(),
             entries: BTreeMap::new(),
             config: FabricConfig::default(),
+            captures: captures::Running::default(),
             teams: Teams::default(),
             next_look: Instant::now(),
             standby: false,
@@ -137,6 +141,7 @@ impl Control {
                     token::HARM => self.handle_harm(),
                     token::FRONT_END => self.serve_front_end(port),
                     token::LISTENER => self.accept_front_end(port),
+                    token::CAPTURE => self.end_capture(port.0),
                     _ => {}
                 }
                 if self.standby && !self.tautd.is_connected() {

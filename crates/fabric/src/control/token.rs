@@ -1,4 +1,5 @@
-//! Tokens of the control thread's events. A port's number is added to the tokens of its sockets.
+//! Tokens of the control thread's events. A port's number is added to the tokens of its sockets,
+//! and a capture's number to that of its socket.
 
 /// Mask of the bits that tell the kind of an event.
 pub(super) const KIND: u64 = !0xffff;
@@ -16,3 +17,5 @@ pub(super) const LISTENER: u64 = 5 << 16;
 pub(super) const VSOCK: u64 = 6 << 16;
 /// A front end has blocked a thread, or taken away memory.
 pub(super) const HARM: u64 = 7 << 16;
+/// The reader of a capture has gone.
+pub(super) const CAPTURE: u64 = 8 << 16;

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use taut_api::Vlan;
-use taut_api::fabric::PortId;
+use taut_api::fabric::capture::Direction;
 use taut_api::fabric::counters::PortWord;
+use taut_api::fabric::{DropReason, PortId};
 use taut_uplink::team::{Address, Proof, announcements_of};
 
 use super::Control;
@@ -14,7 +15,7 @@ use super::entry::Entry;
 use super::teams::{LOOK, OwnFrame, Sight, WireBytes, first_vlans};
 use crate::net::queue::PairIdx;
 use crate::net::vlan::tagged;
-use crate::port::{Port, Put};
+use crate::port::{Body, Port, Put};
 
 /// The entries as the teams see them.
 struct Entries<'c>(&'c BTreeMap<PortId, Entry>);
@@ -102,7 +103,14 @@ impl Control {
     /// Sends a frame by an uplink. Returns whether the card has taken it.
     fn send_by(&self, uplink: PortId, frame: &[u8]) -> bool {
         let Some((_, uplink)) = self.entries.get(&uplink).and_then(Entry::port) else { return false };
-        let slot = &mut uplink.rx(PairIdx::FIRST);
-        slot.end.as_mut().is_some_and(|end| matches!(end.put_bytes(frame), Put::Done))
+        let put = uplink.rx(PairIdx::FIRST).end.as_mut().map(|end| end.put_bytes(frame));
+        let dropped = match put {
+            Some(Put::Done | Put::Queued) => None,
+            Some(Put::NotNow(reason) | Put::Refused(reason)) => Some(reason),
+            Some(Put::Failed(_)) | None => Some(DropReason::PortDown),
+        };
+        let captures = uplink.captures();
+        captures.record(Direction::Rx, dropped, frame.len(), &|space| Body::Host(frame).copy_to(space));
+        dropped.is_none()
     }
 }

@@ -32,12 +32,26 @@ impl Frame<'_> {
 }
 
 /// Location of a frame's bytes.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub enum Body<'a> {
     /// The sending guest's memory.
     Guest(&'a TxFrame<'a>),
     /// The fabric's memory.
     Host(&'a [u8]),
+}
+
+impl Body<'_> {
+    /// Copies as many bytes of the frame as there is room for, and returns their number.
+    pub fn copy_to(self, space: &mut [u8]) -> usize {
+        match self {
+            Self::Guest(frame) => frame.copy_to(space),
+            Self::Host(bytes) => {
+                let len = bytes.len().min(space.len());
+                space[..len].copy_from_slice(&bytes[..len]);
+                len
+            }
+        }
+    }
 }
 
 /// Result of handing a frame to its receiver.

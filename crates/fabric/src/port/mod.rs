@@ -16,6 +16,7 @@
 
 mod address;
 mod attach;
+pub mod capture;
 mod end;
 pub mod features;
 mod frame;
@@ -49,6 +50,7 @@ use crate::sys::lock::lock;
 use crate::wake::mailbox::{Mailboxes, WorkerIdx};
 use crate::wake::timers::{Deadline, Timers, Wake};
 pub use address::Address;
+use capture::Captures;
 pub use end::{RxEnd, TxEnd};
 pub use frame::{Body, Failure, Frame, Fresh, Put};
 use network_io::{NetworkIo, NetworkIoSetup};
@@ -83,6 +85,8 @@ pub struct Port {
     to_guest: OnceLock<Arc<Mutex<Shaper>>>,
     /// The port is an uplink with [`RxSlot::network_io`].
     has_network_io: AtomicBool,
+    /// Captures of the port's frames, for the next switch.
+    captures: Mutex<Captures>,
 }
 
 impl Port {
@@ -108,6 +112,7 @@ impl Port {
             to_switch: OnceLock::new(),
             to_guest: OnceLock::new(),
             has_network_io: AtomicBool::new(false),
+            captures: Mutex::default(),
         }
     }
 
@@ -272,6 +277,16 @@ impl Port {
     #[inline]
     pub fn has_network_io(&self) -> bool {
         self.has_network_io.load(Relaxed)
+    }
+
+    /// Replaces the captures of the port's frames. They take effect with the next switch.
+    pub fn set_captures(&self, captures: Captures) {
+        *lock(&self.captures) = captures;
+    }
+
+    /// The captures of the port's frames.
+    pub fn captures(&self) -> Captures {
+        lock(&self.captures).clone()
     }
 
     /// The shaper of the frames that the port sends; `None` if they were never shaped.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use taut_api::direction::Directions;
 use taut_api::fabric::config::{PortConfig, PortKind, SegmentId};
 use taut_api::network::Security;
 use taut_uplink::team::{Proof, Uplink};
@@ -14,8 +15,10 @@ use super::outside::{Outside, UplinkTable, Way};
 use super::vlan::PortVlan;
 use crate::net::ethernet::{Ethernet, MacKey};
 use crate::port::Port;
+use crate::port::capture::Captures;
 
-/// A vSwitch. A frame leaves neither its segment nor its VLAN.
+/// A vSwitch. A frame leaves neither its segment nor its VLAN; its copies for mirrors may leave the
+/// VLAN.
 #[derive(Debug, Default)]
 pub struct Segment {
     id: SegmentId,
@@ -63,6 +66,21 @@ pub struct Member {
     pub card: MacKey,
     /// Way of the port to the outside.
     way: Option<Way>,
+    /// Captures of the port's frames.
+    pub captures: Captures,
+    /// Members that get copies of the port's frames.
+    pub mirrors: Vec<Mirror>,
+    /// The port's frames are captured or copied.
+    is_watched: bool,
+}
+
+/// A member that gets copies of the frames of another.
+#[derive(Debug, Clone, Copy)]
+pub struct Mirror {
+    /// The member that gets the copies.
+    pub to: MemberIdx,
+    /// Frames that are copied.
+    pub directions: Directions,
 }
 
 /// The configured address of an uplink: no frame has it.
@@ -81,11 +99,20 @@ impl Member {
             uplink: outside.uplinks.get(&config.id).copied().filter(|_| is_uplink),
             card: if is_uplink { config.mac.into() } else { NO_ADDRESS },
             way: outside.ways.get(&config.id).copied().filter(|_| !is_uplink),
+            captures: port.captures(),
+            mirrors: Vec::new(),
+            is_watched: false,
         };
         if !member.may_change_address() {
             port.address.reset();
         }
         member
+    }
+
+    /// Tells whether the port's frames are captured or copied, so that each of them goes by itself.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.is_watched
     }
 
     /// Tells whether addresses behind the port are learned.
@@ -122,7 +149,12 @@ impl Segment {
         outside: &Outside,
         before: Option<&Self>,
     ) -> Self {
-        let members: Vec<_> = ports.iter().map(|(config, port)| Member::new(config, port, outside)).collect();
+        let mut members: Vec<_> =
+            ports.iter().map(|(config, port)| Member::new(config, port, outside)).collect();
+        for (member, (config, _)) in members.iter_mut().zip(ports) {
+            member.mirrors = mirrors(config, ports);
+            member.is_watched = member.captures.any() || !member.mirrors.is_empty();
+        }
         let all = || (0..).map(MemberIdx).zip(&members);
         let indexed = || all().filter(|(_, member)| member.port.kind != PortKind::Uplink);
         let of_port = |port| all().find(|(_, member)| member.port.id == port).map(|(index, _)| index);
@@ -286,6 +318,18 @@ impl Segment {
         }
         adopted
     }
+}
+
+/// Returns the members that get copies of a port's frames.
+fn mirrors(config: &PortConfig, ports: &[(&PortConfig, &Arc<Port>)]) -> Vec<Mirror> {
+    let resolved = config.mirrors.iter().filter_map(|mirror| {
+        let takes = |(other, _): &(&PortConfig, &Arc<Port>)| {
+            other.id == mirror.to && other.id != config.id && other.kind != PortKind::Uplink
+        };
+        let to = MemberIdx(ports.iter().position(takes)? as u32);
+        Some(Mirror { to, directions: mirror.directions })
+    });
+    resolved.collect()
 }
 
 fn by_port(members: &[Member]) -> Vec<MemberIdx> {

@@ -8,6 +8,7 @@ mod fabric;
 mod frames;
 mod guest;
 
+mod capture;
 mod control;
 mod handover;
 mod hostile;

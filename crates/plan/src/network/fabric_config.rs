@@ -15,6 +15,7 @@ use super::coalescing::choose_coalescing;
 use super::front_ends::limit_front_end;
 use super::links::{is_taken_down, segment_of_its_own};
 use super::lro::choose_lro;
+use super::mirrors::configure_mirrors;
 use super::shaping::choose_shaping;
 use super::teams::Teams;
 use super::uplinks::configure_uplinks;
@@ -53,9 +54,11 @@ pub fn configure_fabric(
             speed: None,
             traffic_class: group.traffic_class,
             allocation: allocation(desired, &owner),
+            mirrors: Vec::new(),
         })
     });
-    let ports: Vec<_> = ports.chain(configure_uplinks(desired, observed)).collect();
+    let mut ports: Vec<_> = ports.chain(configure_uplinks(desired, observed)).collect();
+    configure_mirrors(desired, &mut ports);
     let workers = desired.workers.count();
     let mode = |mode| sleep_mode(observed, placement, near, mode, workers);
     let near = near.map(|near| near.cpus.iter().copied().collect()).unwrap_or_default();

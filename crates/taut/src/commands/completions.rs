@@ -110,7 +110,7 @@ fn source(parent: &str, command: &str, arg: &Arg) -> Option<Source> {
         ("netdev", "show" | "set" | "detach", "name") => Some(path::NETDEVS),
         ("uplink", "show" | "set" | "remove", "name") => Some(path::UPLINKS),
         ("pnic", "reset", "name") => Some(path::PNICS),
-        ("port", "show", "port") => Some(path::PORTS),
+        ("port", "show", "port") | ("taut", "capture", "port") => Some(path::PORTS),
         ("port", _, "name") => Some(path::EXTERNAL_PORTS),
         ("bench", _, _) if is_name => Some(path::VMS),
         _ => None,
@@ -248,6 +248,9 @@ mod tests {
         assert_eq!(of("host", "set", "settings"), Some(Source::Settings));
         assert_eq!(of("vmci", "show", "name"), Some(Source::VmciDevices));
         assert_eq!(of("vm", "show", "name"), Some(Source::Names(path::VMS)));
+        let capture = taut.find_subcommand("capture").unwrap();
+        let port = capture.get_arguments().find(|found| found.get_id() == "port").unwrap();
+        assert_eq!(source("taut", "capture", port), Some(Source::Names(path::PORTS)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod agent;
 pub(crate) mod audit;
+pub(crate) mod capture;
 pub(crate) mod check;
 pub(crate) mod completions;
 mod console;
@@ -10,6 +11,7 @@ pub(crate) mod events;
 pub(crate) mod host;
 pub(crate) mod latency;
 pub(crate) mod man;
+pub(crate) mod mirror;
 pub(crate) mod netdev;
 pub(crate) mod netns;
 pub(crate) mod network_io;

@@ -104,7 +104,7 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
 }
 
 /// Finds a port by its number, its owner, or the name of a front end's port.
-fn find(ports: Vec<PortInfo>, wanted: &str) -> Result<PortInfo, ApiError> {
+pub(super) fn find(ports: Vec<PortInfo>, wanted: &str) -> Result<PortInfo, ApiError> {
     let external = format!("external/{wanted}");
     let is_wanted =
         |port: &PortInfo| port.owner == wanted || port.owner == external || port.port.to_string() == wanted;

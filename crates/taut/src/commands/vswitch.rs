@@ -6,6 +6,7 @@ use taut_api::network::VSwitchSpec;
 use taut_api::path;
 use taut_api::route::{PortGroup, Uplink, VSwitch};
 
+use super::mirror::{self, MirrorArgs};
 use super::network_io::{self, NetworkIoArgs};
 use super::teaming::{self, TeamingArgs};
 use crate::client::Client;
@@ -22,6 +23,8 @@ pub(crate) enum Command {
         teaming: TeamingArgs,
         #[command(flatten)]
         network_io: NetworkIoArgs,
+        #[command(flatten)]
+        mirrors: MirrorArgs,
     },
     /// List virtual switches
     List,
@@ -30,8 +33,8 @@ pub(crate) enum Command {
         /// Name of the virtual switch
         name: Name,
     },
-    /// Change how the ports of a virtual switch use its uplinks: teaming, and network I/O control.
-    /// Running ports follow at once
+    /// Change how the ports of a virtual switch use its uplinks: teaming, and network I/O control;
+    /// and which of them get copies of the frames of others. Running ports follow at once
     Set {
         /// Name of the virtual switch
         name: Name,
@@ -39,6 +42,8 @@ pub(crate) enum Command {
         teaming: TeamingArgs,
         #[command(flatten)]
         network_io: NetworkIoArgs,
+        #[command(flatten)]
+        mirrors: MirrorArgs,
     },
     /// Delete a virtual switch that has no port groups and no uplinks
     Delete {
@@ -49,10 +54,11 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
-        Command::Create { name, teaming, network_io } => {
+        Command::Create { name, teaming, network_io, mirrors } => {
             let mut spec = VSwitchSpec::default();
             teaming.change(&mut spec.teaming);
             network_io.change(&mut spec.network_io);
+            mirrors.change(&mut spec.mirrors);
             let created: VSwitch = client.create(&path::VSWITCH.of(&name), &spec)?;
             out.changed(&created, |VSwitch { name, .. }| {
                 format!(
@@ -73,16 +79,21 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
             let uplinks: Vec<Uplink> = client.get(path::UPLINKS)?;
             output::print(out.format, &vswitch, |vswitch| show(vswitch, &all, &uplinks));
         }
-        Command::Set { name, teaming, network_io } => {
+        Command::Set { name, teaming, network_io, mirrors } => {
             let changed: VSwitch = client.change(&path::VSWITCH.of(&name), |mut spec: VSwitchSpec| {
                 teaming.change(&mut spec.teaming);
                 network_io.change(&mut spec.network_io);
+                mirrors.change(&mut spec.mirrors);
                 spec
             })?;
             out.changed(&changed, |VSwitch { name, spec, .. }| {
                 let (teaming, network_io) =
                     (teaming::line(&spec.teaming), network_io::line(&spec.network_io));
-                format!("vSwitch {name}: teaming {teaming}; network I/O control {network_io}")
+                let mirrors = match mirror::line(&spec.mirrors) {
+                    none if none.is_empty() => none,
+                    all => format!("; mirrors {all}"),
+                };
+                format!("vSwitch {name}: teaming {teaming}; network I/O control {network_io}{mirrors}")
             });
         }
         Command::Delete { name } => {
@@ -108,6 +119,7 @@ fn show(vswitch: &VSwitch, portgroups: &[PortGroup], uplinks: &[Uplink]) -> Stri
             "network i/o",
             if is_private && network_io.is_default() { String::new() } else { network_io::line(network_io) },
         ),
+        ("mirrors", mirror::line(&vswitch.spec.mirrors)),
         ("port groups", if names.is_empty() { "none".to_owned() } else { names.join(", ") }),
         ("ports", vswitch.status.ports.to_string()),
         ("revision", vswitch.revision.to_string()),

@@ -25,13 +25,16 @@ pub(super) struct Abilities {
     pub(super) balances_load: bool,
     /// True if the fabric serves interfaces on port groups.
     pub(super) has_netdevs: bool,
+    /// True if the fabric captures frames.
+    pub(super) has_captures: bool,
 }
 
 impl Abilities {
-    /// Returns a message as the fabric understands it; `None` if it is about a port that the fabric
-    /// cannot serve.
+    /// Returns a message as the fabric understands it; `None` if it asks for what the fabric cannot
+    /// do.
     pub(super) fn fit(self, message: &ToFabric) -> Option<Cow<'_, ToFabric>> {
         match message {
+            ToFabric::Capture { .. } if !self.has_captures => None,
             _ if self.has_uplinks && self.balances_load && self.has_netdevs => Some(Cow::Borrowed(message)),
             ToFabric::Attach { via: Attachment::Packet(_), .. } if !self.has_uplinks => None,
             ToFabric::Configure(config) => {
@@ -85,8 +88,13 @@ mod tests {
         let attach = ToFabric::Attach { port: PortId(2), via };
         let configure = ToFabric::Configure(config.clone());
 
-        let now =
-            Abilities { answers_pings: true, has_uplinks: true, balances_load: true, has_netdevs: true };
+        let now = Abilities {
+            answers_pings: true,
+            has_uplinks: true,
+            balances_load: true,
+            has_netdevs: true,
+            has_captures: true,
+        };
         assert_eq!(now.fit(&configure).as_deref(), Some(&configure));
         assert_eq!(now.fit(&attach).as_deref(), Some(&attach));
         assert_eq!(now.unfit(&config).count(), 0);

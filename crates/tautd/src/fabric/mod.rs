@@ -24,13 +24,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
+use taut_api::ApiError;
+use taut_api::error::ErrorKind;
 use taut_api::fabric::channel;
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FabricConfig, ForeignFd, PortId, ToFabric, keep_urgent};
 use taut_api::vmci::Cid;
 
 use crate::board::Board;
-use crate::inbox::Inbox;
+use crate::inbox::{CaptureRequest, Inbox};
 use crate::store::Store;
 
 use abilities::Abilities;
@@ -194,6 +196,31 @@ impl Fabric {
         self.0.board.lock().observed.fabric.ports.entry(port).or_default().host_socket = true;
         let listener = self.0.wanted().held.keep_host_socket(port, listener);
         send(wire.as_ref(), &ToFabric::HostListener { port }, &[listener]);
+    }
+
+    /// Asks the fabric to send the frames of a port over a socket, until its other end is closed.
+    pub(crate) fn capture(&self, request: CaptureRequest) {
+        let CaptureRequest { port, snaplen, directions, socket, done } = request;
+        let wire = self.0.wire();
+        let can = match &*wire {
+            None => Err(ApiError::new(
+                ErrorKind::Unavailable,
+                "no fabric runs at the moment",
+                "try again; `taut events` shows what happened to the last one",
+            )),
+            Some(Wire { abilities, .. }) if !abilities.has_captures => Err(ApiError::new(
+                ErrorKind::Unavailable,
+                "the running fabric is of an earlier version that does not capture frames",
+                "to replace it while traffic goes on: taut daemon upgrade-fabric",
+            )),
+            Some(_) => Ok(()),
+        };
+        if can.is_ok() {
+            let socket = Arc::new(ForeignFd::own(socket));
+            send(wire.as_ref(), &ToFabric::Capture { port, snaplen, directions }, &[socket]);
+        }
+        // The receiver may have gone.
+        let _ = done.send(can);
     }
 
     /// Replaces the running fabric by a new process; `done` receives the result.

@@ -279,11 +279,13 @@ impl Shared {
                     has_uplinks,
                     balances_load,
                     has_netdevs,
+                    has_captures,
                     ..
                 },
                 _,
             )) => {
-                let abilities = Abilities { answers_pings, has_uplinks, balances_load, has_netdevs };
+                let abilities =
+                    Abilities { answers_pings, has_uplinks, balances_load, has_netdevs, has_captures };
                 Ok(Greeting { version, revision, abilities })
             }
             Some((FromFabric::Welcome { protocol, .. }, _)) => Err(io::Error::other(format!(

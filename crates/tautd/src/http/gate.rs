@@ -32,6 +32,8 @@ pub(super) struct Gate {
     pub(super) app: Shared,
     /// Role that a caller needs.
     pub(super) role: Role,
+    /// Requests are recorded although they change nothing.
+    pub(super) is_recorded: bool,
 }
 
 /// Place for the document that a request has written. A request writes one at most.
@@ -55,9 +57,9 @@ impl Written {
 }
 
 /// Lets a request pass if its caller has the role. A change is recorded before it is made, and its
-/// outcome before it is answered.
+/// outcome before it is answered. So is a request to read what is not for everybody.
 pub(super) async fn pass(
-    State(Gate { app, role }): State<Gate>,
+    State(Gate { app, role, is_recorded }): State<Gate>,
     ConnectInfo(caller): ConnectInfo<Caller>,
     request: Request,
     next: Next,
@@ -69,7 +71,7 @@ pub(super) async fn pass(
         let quoted: String = path.chars().take(MOST_QUOTED).collect();
         let error = app.roles.refusal(caller.rights(), has, role, &format!("{method} {quoted}"));
         refuse(&app, asked(), error).await
-    } else if matches!(method, Method::GET | Method::HEAD) {
+    } else if !is_recorded && matches!(method, Method::GET | Method::HEAD) {
         next.run(request).await
     } else {
         let asked = asked();

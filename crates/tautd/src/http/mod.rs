@@ -3,6 +3,7 @@
 
 mod audit;
 mod body;
+mod capture;
 mod daemon;
 mod documents;
 mod events;
@@ -35,6 +36,7 @@ use crate::access::audit::{Audit, digest};
 use crate::access::rights::Rights;
 use crate::access::roles::Roles;
 use crate::board::{Board, Seen};
+use crate::capture::Captures;
 use crate::fabric::counters::Counters;
 use crate::inbox::{Inbox, Message};
 use crate::store::{Change, Kind, State, Store};
@@ -65,6 +67,8 @@ pub(crate) struct App {
     pub(crate) audit: Audit,
     /// Number of requests that were refused because of their caller's role.
     pub(crate) forbidden: AtomicU64,
+    /// Captures of ports that run.
+    pub(crate) captures: Captures,
     /// Parent of the VMs' run directories.
     pub(crate) run_dir: PathBuf,
     /// Directory of the store and of the ledger of changed settings.

@@ -8,7 +8,7 @@ use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::resources::{external, netdevs, netns, portgroups, uplinks, vswitches};
-use super::{audit, daemon, events, host, kvm, metrics, patch, pnics, ports, table, vms};
+use super::{audit, capture, daemon, events, host, kvm, metrics, patch, pnics, ports, table, vms};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -50,6 +50,7 @@ use super::{audit, daemon, events, host, kvm, metrics, patch, pnics, ports, tabl
         pnics::put_pnic,
         pnics::delete_pnic,
         ports::list_ports,
+        capture::capture_port,
         events::list_events,
         audit::list_audit,
         audit::check_audit,

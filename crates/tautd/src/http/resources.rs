@@ -16,6 +16,7 @@ use taut_api::{ApiError, Document, Name, path};
 use taut_plan::admission::documents::{
     admit_external, admit_netns, admit_portgroup, admit_portgroup_deletion, admit_vswitch_deletion,
 };
+use taut_plan::admission::mirrors::admit_mirrors;
 use taut_plan::admission::network_io::{admit_class, admit_network_io, admit_speed};
 use taut_plan::admission::uplinks::{admit_teaming, admit_uplink_removal};
 use taut_plan::{Desired, Owner};
@@ -221,6 +222,7 @@ impl Stored for VSwitches {
 
     fn admit(desired: &Desired, name: &Name, spec: &VSwitchSpec) -> Result<(), ApiError> {
         admit_teaming(desired, &format!("vSwitch `{name}`"), name, &spec.teaming)?;
+        admit_mirrors(name, spec)?;
         admit_network_io(desired, name, spec, &interface::speed)
     }
 

@@ -38,10 +38,12 @@ pub(crate) async fn serve(
     end: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let (closing, closed) = oneshot::channel::<()>();
+    let ending = app.clone();
     let callers = router(app).into_make_service_with_connect_info::<Caller>();
     let served = axum::serve(Callers::new(listener), callers).with_graceful_shutdown(async move {
         // An error means that the sender is gone, which is an end, too.
         let _ = end.await;
+        ending.captures.end_all();
         let _ = closing.send(());
     });
     let last_answers = async {

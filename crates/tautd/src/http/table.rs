@@ -11,7 +11,9 @@ use taut_api::path;
 use taut_api::role::Role;
 
 use super::resources::{external, netdevs, netns, portgroups, uplinks, vswitches};
-use super::{Shared, audit, daemon, events, gate, host, kvm, metrics, openapi, patch, pnics, ports, vms};
+use super::{
+    Shared, audit, capture, daemon, events, gate, host, kvm, metrics, openapi, patch, pnics, ports, vms,
+};
 
 /// One method of one path.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub(super) struct Route {
     pub(super) path: &'static str,
     /// Role that a caller needs.
     pub(super) role: Role,
+    /// Requests are in the audit record although they change nothing.
+    is_recorded: bool,
     handler: MethodRouter<Shared>,
 }
 
@@ -32,18 +36,24 @@ impl Route {
         T: 'static,
     {
         let filter = MethodFilter::try_from(method.clone()).expect("a method that the router knows");
-        Self { method, path, role, handler: on(filter, handler) }
+        Self { method, path, role, is_recorded: false, handler: on(filter, handler) }
+    }
+
+    /// Has requests recorded although they change nothing.
+    fn recorded(self) -> Self {
+        Self { is_recorded: true, ..self }
     }
 
     /// Returns the handler behind its gate.
     pub(super) fn gated(self, app: &Shared) -> MethodRouter<Shared> {
-        let gate = gate::Gate { app: app.clone(), role: self.role };
+        let gate = gate::Gate { app: app.clone(), role: self.role, is_recorded: self.is_recorded };
         self.handler.route_layer(from_fn_with_state(gate, gate::pass))
     }
 }
 
 /// Returns all routes. Namespaces, sockets of others, network interfaces and cards are objects of
-/// the host, which taut opens as root, so they need the role `admin`.
+/// the host, which taut opens as root, so they need the role `admin`. So do captures, which have
+/// the traffic of other users.
 pub(super) fn routes() -> Vec<Route> {
     use Role::{Admin, Define, Operate, View};
     let get = || Method::GET;
@@ -84,6 +94,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(Admin, Method::PUT, path::PNIC.pattern(), pnics::put_pnic),
         Route::new(Admin, Method::DELETE, path::PNIC.pattern(), pnics::delete_pnic),
         Route::new(View, get(), path::PORTS, ports::list_ports),
+        Route::new(Admin, get(), path::PORT_CAPTURE.pattern(), capture::capture_port).recorded(),
         Route::new(View, get(), path::EVENTS, events::list_events),
         Route::new(Admin, get(), path::AUDIT, audit::list_audit),
         Route::new(Admin, get(), path::AUDIT_CHECK, audit::check_audit),

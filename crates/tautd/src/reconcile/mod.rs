@@ -168,6 +168,7 @@ impl Reconciler {
                     Message::LinkSet(name, index, link) => self.vms.record_link(&name, index, link),
                     Message::Ready(name, pid) => self.vms.record_ready(&name, pid),
                     Message::Kill(name) => self.vms.kill(&name),
+                    Message::Capture(request) => self.fabric.capture(request),
                     Message::UpgradeFabric(done) => self.fabric.upgrade(done),
                     Message::Shutdown { everything, done } => {
                         self.shut_down(everything);

@@ -32,7 +32,7 @@ impl Forwarder<'_> {
     ) -> Verdict {
         let target = self.target(member, frame.frame.first_bytes());
         match self.deliver(target, frame, pieces_done) {
-            Put::Done | Put::Queued => self.count_crossing(target, frame),
+            Put::Done | Put::Queued => self.note_delivery(target, frame),
             Put::NotNow(reason) => {
                 let (now, end_of_waits) = (self.now, self.end_of_waits);
                 let slot = self.lock_queue(target);
@@ -51,10 +51,10 @@ impl Forwarder<'_> {
                 if end_of_waits.is_some() {
                     slot.waits.give_up(now);
                 }
-                self.drop_at(member, reason);
+                self.drop_at(member, reason, frame);
             }
-            Put::Refused(reason) => self.drop_at(member, reason),
-            Put::Failed(failure) => self.fail(target, failure),
+            Put::Refused(reason) => self.drop_at(member, reason, frame),
+            Put::Failed(failure) => self.fail(target, failure, frame),
         }
         Verdict::Done
     }
@@ -63,42 +63,55 @@ impl Forwarder<'_> {
     pub(super) fn deliver_or_drop(&mut self, member: MemberIdx, frame: &Admitted<'_>) {
         let target = self.target(member, frame.frame.first_bytes());
         match self.deliver(target, frame, &mut 0) {
-            Put::Done | Put::Queued => self.count_crossing(target, frame),
-            Put::NotNow(reason) | Put::Refused(reason) => self.drop_at(member, reason),
-            Put::Failed(failure) => self.fail(target, failure),
+            Put::Done | Put::Queued => self.note_delivery(target, frame),
+            Put::NotNow(reason) | Put::Refused(reason) => self.drop_at(member, reason, frame),
+            Put::Failed(failure) => self.fail(target, failure, frame),
+        }
+    }
+
+    /// Counts a frame that its receiver has, or its receiver's shaper, and shows it to those who
+    /// watch the receiver.
+    #[inline]
+    fn note_delivery(&mut self, target: Target, frame: &Admitted<'_>) {
+        self.count_crossing(target, frame);
+        if self.segment.member(target.member).is_watched() {
+            self.record_received(target.member, frame, None);
+            self.mirror_received(target.member, frame);
         }
     }
 
     /// Hands a frame to a member with the tag that the member expects.
     ///
-    /// A frame never reaches a port outside its VLAN: this is checked here for every frame.
+    /// A frame never reaches a port outside its VLAN: this is checked here for every frame. Only
+    /// copies for mirrors go another way.
     #[inline]
     fn deliver(&mut self, target: Target, passing: &Admitted<'_>, done: &mut usize) -> Put {
         let vlan = &self.segment.member(target.member).vlan;
         match vlan.egress(passing.vlan, passing.frame.ethernet.tag) {
             Some(TagEdit::Keep) => self.store(target, &passing.frame, done, passing.multicast),
-            Some(edit) => self.deliver_edited(target, passing, edit, done),
+            Some(edit) => {
+                let multicast = passing.multicast;
+                self.with_tag(&passing.frame, edit, |this, frame| this.store(target, frame, done, multicast))
+            }
             None => Put::Refused(DropReason::VlanNotAdmitted),
         }
     }
 
-    /// Hands over a frame with an edited tag. Only the first bytes of a guest's frame are copied.
-    fn deliver_edited(
+    /// Calls `act` with a frame whose tag is edited. Only the first bytes of a guest's frame are
+    /// copied.
+    pub(super) fn with_tag<R>(
         &mut self,
-        target: Target,
-        passing: &Admitted<'_>,
+        frame: &Frame<'_>,
         edit: TagEdit,
-        done: &mut usize,
-    ) -> Put {
-        let Admitted { frame, multicast, .. } = passing;
+        act: impl FnOnce(&mut Self, &Frame<'_>) -> R,
+    ) -> R {
         let header = edit.header(&frame.header);
         let ethernet = frame.ethernet;
         let mut space: EditedStart = [0; FIRST_BYTES + TAG];
         match frame.body {
             Body::Guest(guest) => {
                 let guest = guest.with_start(edit.start(guest.first_bytes(), &mut space));
-                let frame = Frame { header, ethernet, len: guest.len(), body: Body::Guest(&guest) };
-                self.store(target, &frame, done, *multicast)
+                act(self, &Frame { header, ethernet, len: guest.len(), body: Body::Guest(&guest) })
             }
             Body::Host(bytes) => {
                 let (start, rest) = bytes.split_at(bytes.len().min(FIRST_BYTES));
@@ -107,17 +120,22 @@ impl Forwarder<'_> {
                 let mut edited = std::mem::take(&mut self.work.scratch.edited);
                 edited[..start.len()].copy_from_slice(start);
                 edited[start.len()..len].copy_from_slice(rest);
-                let frame = Frame { header, ethernet, len, body: Body::Host(&edited[..len]) };
-                let put = self.store(target, &frame, done, *multicast);
+                let outcome = act(self, &Frame { header, ethernet, len, body: Body::Host(&edited[..len]) });
                 self.work.scratch.edited = edited;
-                put
+                outcome
             }
         }
     }
 
     /// Hands a frame to the receiver's end and counts it.
     #[inline]
-    fn store(&mut self, target: Target, frame: &Frame<'_>, done: &mut usize, multicast: bool) -> Put {
+    pub(super) fn store(
+        &mut self,
+        target: Target,
+        frame: &Frame<'_>,
+        done: &mut usize,
+        multicast: bool,
+    ) -> Put {
         let ether_type = frame.ethernet.ether_type;
         let now = self.now;
         let slot = self.lock_queue(target);
@@ -188,17 +206,27 @@ impl Forwarder<'_> {
         Put::Done
     }
 
-    /// Counts a dropped frame at its receiver.
+    /// Counts and records a dropped frame at its receiver.
     #[cold]
-    fn drop_at(&self, member: MemberIdx, reason: DropReason) {
-        self.segment.member(member).port.counters.drop_at(reason);
+    fn drop_at(&self, member: MemberIdx, reason: DropReason, frame: &Admitted<'_>) {
+        let receiver = self.segment.member(member);
+        receiver.port.counters.drop_at(reason);
+        if receiver.is_watched() {
+            self.record_received(member, frame, Some(reason));
+        }
     }
 
     /// Removes a receiver's end that failed, and drops the frame.
     #[cold]
-    fn fail(&mut self, target: Target, failure: Failure) {
+    fn fail(&mut self, target: Target, failure: Failure, frame: &Admitted<'_>) {
+        self.remove_failed(target, failure);
+        self.drop_at(target.member, DropReason::PortDown, frame);
+    }
+
+    /// Removes a receiver's end that failed, which the worker reports.
+    #[cold]
+    pub(super) fn remove_failed(&mut self, target: Target, failure: Failure) {
         self.lock_queue(target).end = None;
-        self.drop_at(target.member, DropReason::PortDown);
         self.work.failed.push(FailedQueue { target, failure });
     }
 }

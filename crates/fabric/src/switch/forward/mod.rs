@@ -11,7 +11,8 @@
 //!   interrupt if one is due.
 //!
 //! `turn` asks for turns at uplinks with network I/O control, and `wire` counts the frames that
-//! come from outside or go there.
+//! come from outside or go there. `watch` has frames captured and copied to mirrors; all frames of
+//! such ports take the slow path.
 //!
 //! `lock_queue` below serves all of them. `lro` answers the questions of large receive offload,
 //! which precedes all this.
@@ -22,13 +23,14 @@ mod lro;
 mod run;
 mod single;
 mod turn;
+mod watch;
 mod wire;
 mod workspace;
 
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-use taut_api::fabric::PortId;
+use taut_api::fabric::{DropReason, PortId};
 
 use super::index::MemberIdx;
 use super::segment::Segment;
@@ -80,6 +82,9 @@ pub struct Forwarder<'s> {
     pieces: usize,
     /// End of all waits in this burst; set only if the sender is an uplink.
     end_of_waits: Option<Instant>,
+    /// Reason for which the present frame was dropped at its sender. Has a meaning only if the
+    /// sender is watched.
+    dropped: Option<DropReason>,
 }
 
 /// Number of frames that software offload may make before the burst ends, so that other sources do
@@ -108,6 +113,7 @@ impl<'s> Forwarder<'s> {
             last: None,
             pieces: 0,
             end_of_waits: None,
+            dropped: None,
         }
     }
 

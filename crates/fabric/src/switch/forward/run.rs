@@ -25,6 +25,9 @@ impl Forwarder<'_> {
         count: usize,
         pieces_done: &mut usize,
     ) -> (usize, Verdict) {
+        if self.segment.member(self.sender).is_watched() {
+            return self.forward_each(queue, count, pieces_done);
+        }
         let mut at = 0;
         while at < count {
             at += self.forward_run(queue, at, count);
@@ -33,7 +36,7 @@ impl Forwarder<'_> {
             }
             // The slow path handles the frame that ended the run, for one of these reasons:
             // - its receiver is not that of the frames before it;
-            // - its receiver is unknown, not the only one, shaped, or no ring;
+            // - its receiver is unknown, not the only one, shaped, watched, or no ring;
             // - it has an offload or a tag, needs another tag, or is too short or too long;
             // - it, or the receiver's next buffer, has several parts, or that buffer is too short;
             // - the receiver has no buffer left, or its ring has a fault.
@@ -46,6 +49,23 @@ impl Forwarder<'_> {
             at += 1;
             if self.is_long() {
                 return (at, Verdict::Done);
+            }
+        }
+        (count, Verdict::Done)
+    }
+
+    /// Does the same as [`Self::forward_burst`] without the fast path: the sender is watched.
+    #[cold]
+    fn forward_each(&mut self, queue: &TxQueue, count: usize, pieces_done: &mut usize) -> (usize, Verdict) {
+        for at in 0..count {
+            let frame = queue.frame(at);
+            let (head, len, header) = (frame.first_bytes(), frame.len(), frame.header());
+            let verdict = self.forward(head, len, &header, Body::Guest(&frame), pieces_done);
+            if verdict != Verdict::Done {
+                return (at, verdict);
+            }
+            if self.is_long() {
+                return (at + 1, Verdict::Done);
             }
         }
         (count, Verdict::Done)
@@ -107,7 +127,7 @@ impl Forwarder<'_> {
         if !as_it_is || self.segment.promiscuous(vlan).any(|other| other != member && other != self.sender) {
             return None;
         }
-        if receiver.port.is_paced() {
+        if receiver.port.is_paced() || receiver.is_watched() {
             return None;
         }
         let several = receiver.port.receiving().count_ones() > 1;

@@ -45,7 +45,13 @@ impl Forwarder<'_> {
             Ok(Some((Admitted { frame, vlan, multicast: route == Route::All }, route)))
         });
         let verdict = match routed {
-            Ok(Some((frame, route))) => self.send(&frame, route, pieces_done),
+            Ok(Some((frame, route))) => {
+                let verdict = self.send(&frame, route, pieces_done);
+                if verdict == Verdict::Done && self.segment.member(self.sender).is_watched() {
+                    self.mirror_sent(&frame.frame);
+                }
+                verdict
+            }
             Ok(None) => Verdict::Done,
             Err(reason) => {
                 self.drop_from_sender(reason);
@@ -59,6 +65,9 @@ impl Forwarder<'_> {
             let from = self.segment.member(self.sender);
             if from.uplink.is_some() {
                 from.port.counters.add(PortWord::WireRxBytes, on_wire(head, len, header));
+            }
+            if from.is_watched() {
+                self.record_sent(len, body);
             }
         }
         verdict
@@ -136,7 +145,8 @@ impl Forwarder<'_> {
 
     /// Counts a dropped frame at its sender.
     #[cold]
-    fn drop_from_sender(&self, reason: DropReason) {
+    fn drop_from_sender(&mut self, reason: DropReason) {
+        self.dropped = Some(reason);
         self.segment.member(self.sender).port.counters.drop_from(reason);
     }
 }

@@ -5,6 +5,7 @@ mod up10;
 mod up12;
 mod up13;
 mod up14;
+mod up15;
 mod up16;
 mod up17;
 mod up3;
@@ -19,7 +20,7 @@ use super::Set;
 
 pub(super) const SET: Set = Set {
     name: "UP",
-    what: "uplinks, teaming, failover, network I/O control and cards",
+    what: "uplinks, teaming, failover, network I/O control, cards and captures",
     rows: &[
         &up1::ROW,
         &up3::ROW,
@@ -33,6 +34,7 @@ pub(super) const SET: Set = Set {
         &up12::ROW,
         &up13::ROW,
         &up14::ROW,
+        &up15::ROW,
         &up16::ROW,
         &up17::ROW,
     ],

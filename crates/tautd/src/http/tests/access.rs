@@ -7,7 +7,7 @@ use super::*;
 
 /// A path of this route.
 fn path(route: &Route) -> String {
-    route.path.replace("{name}", "one")
+    route.path.replace("{name}", "one").replace("{port}", "0")
 }
 
 fn request(route: &Route) -> Request<Body> {
