@@ -17,7 +17,7 @@ pub struct Capture {
     stderr: BufReader<ChildStderr>,
 }
 
-/// What a capture has written.
+/// The content of a file that a capture has written.
 #[derive(Debug, Default)]
 pub struct Captured {
     /// Name of the interface.

@@ -230,7 +230,7 @@ impl Client {
                 };
                 let Some(piece) = piece else { return Ok(StreamEnd::Answer) };
                 let piece = piece.map_err(|error| broken_off(path, &error))?;
-                // What is no data are trailers, which the daemon does not send.
+                // Pieces without data are trailers, which the daemon does not send.
                 let bytes = piece.into_data().unwrap_or_default();
                 if take(&bytes)?.is_break() {
                     return Ok(StreamEnd::Enough);

@@ -181,7 +181,7 @@ fn captures_end_with_their_programs_and_a_slow_one_delays_nobody() {
     let said = rig.taut.refused(["capture", "b", "--count", "1"]);
     assert!(said.contains("16 captures run already"), "{said}");
     others.remove(0).kill();
-    // It fails for one of two reasons: there are too many captures, or the device is full.
+    // The capture fails for one of two reasons: there are too many, or the device is full.
     let full = eventually("there is room for another capture", || {
         let said = rig.taut.refused(["capture", "b", "-w", "/dev/full"]);
         (!said.contains("captures run already")).then_some(said)
@@ -269,7 +269,7 @@ fn a_mirror_has_copies_of_the_frames_of_its_sources_and_no_others() {
         let expected: Vec<_> = numbers.map(|number| frame(B, A, number, 1500)).collect();
         assert!(taken(&mut c) == expected, "all copies, in order, from {first}");
     }
-    // What port b does not get is not copied.
+    // A frame that port b does not get is not copied.
     rig.send(&NetHeader::default(), &frame(A, [2, 0, 0, 0, 0, 0x66], 1, 60));
     rig.send(&NetHeader::default(), &frame([2, 0, 0, 0, 0, 0x77], A, 1, 60));
     assert_eq!(taken(&mut c), Vec::<Vec<u8>>::new());
