@@ -4,6 +4,7 @@
 //!   DEAD times without `tautd`, while a port sends a frame each millisecond.
 //! * `uplinks veth LOSSES DEAD` does the same on veth, with datagrams and a TCP connection.
 //! * `uplinks restart TIMES` replaces the fabric so many times, half of them by an upgrade.
+//! * `uplinks both TIMES` kills fabric and daemon together on veth, and starts the daemon again.
 //! * `uplinks flood FRAMES` sends each frame to both uplinks of a team, and what its port has sent
 //!   back to both, under each policy for which a port has one uplink.
 //! * `uplinks load RUNS` makes an uplink busy with two ports, and waits until one of them moves.
@@ -18,6 +19,7 @@
 //! Each prints one line of JSON.
 
 mod announce;
+mod both;
 mod capture;
 mod failover;
 mod flood;
@@ -41,6 +43,7 @@ fn main() -> Outcome<()> {
         ["failover", losses, dead] => failover::run(losses.parse()?, dead.parse()?)?,
         ["veth", losses, dead] => veth::run(losses.parse()?, dead.parse()?)?,
         ["restart", times] => restart::run(times.parse()?)?,
+        ["both", times] => both::run(times.parse()?)?,
         ["flood", frames] => flood::run(frames.parse()?),
         ["load", runs] => load::run(runs.parse()?)?,
         ["flows", count] => flows::run(count.parse()?),
@@ -49,7 +52,7 @@ fn main() -> Outcome<()> {
         ["shares", seconds] => shares::run(seconds.parse()?)?,
         ["path", times, seconds] => path::run(times.parse()?, seconds.parse()?)?,
         ["capture", mib] => capture::run(mib.parse()?)?,
-        _ => return Err("usage: uplinks failover LOSSES DEAD | veth LOSSES DEAD | restart TIMES | flood FRAMES | load RUNS | flows COUNT | announce \
+        _ => return Err("usage: uplinks failover LOSSES DEAD | veth LOSSES DEAD | restart TIMES | both TIMES | flood FRAMES | load RUNS | flows COUNT | announce \
                          PORTS | netdev TIMES | shares SECONDS | path TIMES SECONDS | capture MIB"
             .into()),
     };

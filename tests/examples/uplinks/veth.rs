@@ -15,8 +15,8 @@ use taut_tests::{Netns, Taut, ip};
 
 use crate::Outcome;
 
-const SERVER: &str = "10.77.0.1";
-const CLIENT: &str = "10.77.0.2";
+pub(crate) const SERVER: &str = "10.77.0.1";
+pub(crate) const CLIENT: &str = "10.77.0.2";
 const PORT: u16 = 7077;
 /// Pace of datagrams and of messages on the connection.
 const PACE: Duration = Duration::from_millis(1);
@@ -25,12 +25,12 @@ const PHASE: Duration = Duration::from_millis(550);
 
 /// Arrivals of datagrams by number, and of bytes on the connection.
 #[derive(Default)]
-struct Arrivals {
-    datagrams: Mutex<Vec<(u32, Instant)>>,
-    stream: Mutex<Vec<Instant>>,
+pub(crate) struct Arrivals {
+    pub(crate) datagrams: Mutex<Vec<(u32, Instant)>>,
+    pub(crate) stream: Mutex<Vec<Instant>>,
     /// Number of the last datagram that was sent.
     sent: AtomicU32,
-    is_over: AtomicBool,
+    pub(crate) is_over: AtomicBool,
 }
 
 /// Takes the carrier so many times, the last `dead` times without `tautd`.
@@ -86,17 +86,17 @@ pub(crate) fn run(losses: usize, dead: usize) -> Outcome<Value> {
 }
 
 /// Returns the longest time between two arrivals of which the second one was after `begun`, in ms.
-fn longest(arrivals: impl Iterator<Item = Instant>, begun: Instant) -> f64 {
+pub(crate) fn longest(arrivals: impl Iterator<Item = Instant>, begun: Instant) -> f64 {
     let all: Vec<Instant> = arrivals.chain([Instant::now()]).collect();
     let gaps =
         all.windows(2).filter(|two| two[1] > begun).map(|two| (two[1] - two[0]).as_secs_f64() * 1000.0);
     gaps.fold(0.0, f64::max)
 }
 
-type Threads = Vec<std::thread::JoinHandle<()>>;
+pub(crate) type Threads = Vec<std::thread::JoinHandle<()>>;
 
 /// Starts a sender and a receiver of datagrams, and the ends of a connection.
-fn begin(inside: &str, outside: &str, arrivals: &Arc<Arrivals>) -> Outcome<Threads> {
+pub(crate) fn begin(inside: &str, outside: &str, arrivals: &Arc<Arrivals>) -> Outcome<Threads> {
     let (receiver, listener) =
         within(outside, || Ok((UdpSocket::bind((SERVER, PORT))?, TcpListener::bind((SERVER, PORT))?)))?;
     let (sender, stream) = within(inside, || {
@@ -163,13 +163,13 @@ pub(crate) fn within<T: Send>(name: &str, act: impl FnOnce() -> std::io::Result<
 }
 
 /// A namespace with a bridge, to which two cards of the host lead.
-struct Outside {
-    name: String,
-    cards: [String; 2],
+pub(crate) struct Outside {
+    pub(crate) name: String,
+    pub(crate) cards: [String; 2],
 }
 
 impl Outside {
-    fn new(taut: &Taut) -> Self {
+    pub(crate) fn new(taut: &Taut) -> Self {
         let name = Netns::name(taut, "out");
         let cards = [0, 1].map(|at| format!("tv{:x}-{at}", std::process::id()));
         ip(&format!("netns add {name}"));
