@@ -58,6 +58,8 @@ pub struct Rig {
     pace: Pace,
     taut: Vec<TautSwitch>,
     ovs: Option<ovs::Ovs>,
+    /// Settings of OVS beside those that every cell has.
+    ovs_settings: Vec<&'static str>,
     vhost: Option<Job>,
     has_bridge: bool,
 }
@@ -91,8 +93,8 @@ impl Rig {
         lab.machine().make_folder(&folder)?;
         let huge = folder.join("huge");
         let pages_before = pages::mount(lab, &huge)?;
-        let (taut, ovs, vhost, has_bridge) = (Vec::new(), None, None, false);
-        Ok(Self { folder, huge, pages_before, pace, taut, ovs, vhost, has_bridge })
+        let (taut, ovs, ovs_settings, vhost, has_bridge) = (Vec::new(), None, Vec::new(), None, false);
+        Ok(Self { folder, huge, pages_before, pace, taut, ovs, ovs_settings, vhost, has_bridge })
     }
 
     /// File system of huge pages.

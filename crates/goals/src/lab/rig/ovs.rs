@@ -1,10 +1,11 @@
 //! OVS-DPDK with its polling thread on CPU 0 and a database of its own. Both kinds of flows are
 //! measured in one process.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use super::{Flows, Rig, Switch};
-use crate::lab::Lab;
+use crate::lab::{Lab, Rewrite, Twin};
 use crate::machine::{Command, Job, PREFERRED, Signal};
 use crate::reason::{Measured, NotMeasured};
 use crate::rival::Rival;
@@ -99,7 +100,7 @@ impl Rig {
         lab.until("OVS's database listens", 10, |lab| Ok(lab.machine().exists(&socket)))?;
         self.ovs_vsctl(lab, "--no-wait init")?;
         let dpdk = "dpdk-init=true dpdk-socket-mem=512 dpdk-lcore-mask=0x1 pmd-cpu-mask=0x1";
-        for setting in dpdk.split(' ') {
+        for setting in dpdk.split(' ').chain(self.ovs_settings.iter().copied()) {
             self.ovs_vsctl(lab, &format!("--no-wait set Open_vSwitch . other_config:{setting}"))?;
         }
         let extra = format!("--no-pci --huge-dir {} --file-prefix taut-rig-ovs", self.huge.display());
@@ -151,6 +152,25 @@ impl Rig {
         self.ovs_vsctl(lab, &format!("--if-exists del-port br0 {name} -- add-port br0 {name} -- {port}"))
     }
 
+    /// Has OVS start with more settings, such as `userspace-tso-enable=true`, if it has not started.
+    pub fn set_ovs(&mut self, settings: &[&'static str]) {
+        self.ovs_settings = settings.to_vec();
+    }
+
+    /// Starts a VM's twin with its network card on OVS's bridge.
+    pub fn start_ovs_twin(&self, lab: &mut Lab, name: &str) -> Measured<Twin> {
+        let socket = RefCell::new(None);
+        let twin = lab.start_twin(name, |word| {
+            if let Some(path) = socket_of(word) {
+                socket.replace(Some(path));
+            }
+            Rewrite::Keep
+        })?;
+        let missing = || NotMeasured::because(format!("the command line of {name} has no socket"));
+        self.add_ovs_client(lab, &format!("twin-{name}"), &socket.take().ok_or_else(missing)?)?;
+        Ok(twin)
+    }
+
     /// Writes a script that ends OVS and starts it again, and returns its path.
     pub fn ovs_restart(&self, lab: &mut Lab, how: Restart) -> Measured<PathBuf> {
         let program = lab.rival(Rival::OvsDpdk)?;
@@ -181,5 +201,23 @@ impl Rig {
         }
         lab.end(&ovs.database);
         Ok(())
+    }
+}
+
+/// Path in the word of a QEMU command line that makes the socket of the first network card.
+fn socket_of(word: &str) -> Option<PathBuf> {
+    let options = word.strip_prefix("socket,id=nic0,")?;
+    options.split(',').find_map(|option| option.strip_prefix("path=")).map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_socket_of_the_card_is_found() {
+        let word = "socket,id=nic0,path=/run/x/nic0.sock,server=on,wait=off";
+        assert_eq!(socket_of(word), Some(PathBuf::from("/run/x/nic0.sock")));
+        assert_eq!(socket_of("vhost-user,id=net0,chardev=nic0"), None);
     }
 }

@@ -2,14 +2,11 @@
 //! beside a back end that polls (OVS-DPDK). Both sides have the same command lines, so the same
 //! rings; taut's fabric and OVS's thread are on CPU 0, and everything has the same priority.
 
-use std::cell::RefCell;
-use std::path::PathBuf;
-
 use super::beside::OVS;
 use crate::figure::{Bound, shown};
 use crate::lab::rig::Switch;
-use crate::lab::{DaemonOptions, Lab, NEWEST, OLDEST, Rewrite, Twin};
-use crate::reason::{Measured, NotMeasured};
+use crate::lab::{DaemonOptions, Lab, NEWEST, OLDEST, Twin};
+use crate::reason::Measured;
 use crate::rival::Rival;
 use crate::rounds::{Plan, Rounds, Sample, versus};
 use crate::row::{Goal, Results, Row};
@@ -81,16 +78,7 @@ fn beside_ovs(lab: &mut Lab, results: &mut Results) -> Measured<()> {
         rig.resume(lab, &Switch::OVS)?;
         let mut twins = Vec::new();
         for name in ["alpha", "beta"] {
-            let socket = RefCell::new(None);
-            let twin = lab.start_twin(name, |word| {
-                if let Some(path) = socket_of(word) {
-                    socket.replace(Some(path));
-                }
-                Rewrite::Keep
-            })?;
-            let missing = || NotMeasured::because(format!("the command line of {name} has no socket"));
-            rig.add_ovs_client(lab, &format!("twin-{name}"), &socket.take().ok_or_else(missing)?)?;
-            twins.push(twin);
+            twins.push(rig.start_ovs_twin(lab, name)?);
         }
         let polled = ready(lab, &twins)?;
         let rounds = Rounds::take(Plan::exactly(rounds), &["taut", "ovs"], None, |cell| {
@@ -117,22 +105,4 @@ fn beside_ovs(lab: &mut Lab, results: &mut Results) -> Measured<()> {
 fn tail(rounds: &Rounds, cell: &str) -> Measured<String> {
     let figure = |name: &str| -> Measured<String> { Ok(shown(rounds.median(cell, name)?.value.round())) };
     Ok(format!("{cell} p50 {}, p99.9 {} µs", figure("p50_us")?, figure("p99_9_us")?))
-}
-
-/// Path in the word of a QEMU command line that makes the socket of the first network card.
-fn socket_of(word: &str) -> Option<PathBuf> {
-    let options = word.strip_prefix("socket,id=nic0,")?;
-    options.split(',').find_map(|option| option.strip_prefix("path=")).map(PathBuf::from)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_socket_of_the_card_is_found() {
-        let word = "socket,id=nic0,path=/run/x/nic0.sock,server=on,wait=off";
-        assert_eq!(socket_of(word), Some(PathBuf::from("/run/x/nic0.sock")));
-        assert_eq!(socket_of("vhost-user,id=net0,chardev=nic0"), None);
-    }
 }
