@@ -1,7 +1,7 @@
 //! Captures of ports (ESX: `pktcap-uw`): the frames that the fabric sends over a socket, as pcapng.
 //!
-//! The daemon has no queue of frames. It reads them from the socket when the client of the API takes
-//! more, and the fabric counts those that find the socket full.
+//! The daemon has no queue of frames. It reads them from the socket when the client of the API
+//! takes more, and the fabric counts those that find the socket full.
 
 mod answer;
 mod pcapng;

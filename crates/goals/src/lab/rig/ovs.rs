@@ -152,7 +152,8 @@ impl Rig {
         self.ovs_vsctl(lab, &format!("--if-exists del-port br0 {name} -- add-port br0 {name} -- {port}"))
     }
 
-    /// Has OVS start with more settings, such as `userspace-tso-enable=true`, if it has not started.
+    /// Has OVS start with more settings, such as `userspace-tso-enable=true`, if it has not
+    /// started.
     pub fn set_ovs(&mut self, settings: &[&'static str]) {
         self.ovs_settings = settings.to_vec();
     }
