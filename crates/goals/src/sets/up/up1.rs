@@ -3,7 +3,8 @@
 //! The machine outside is a guest on a Linux bridge. The measured guest reaches the bridge by an
 //! uplink on veth. One rival is a guest with the same command line whose TAP device is in the
 //! bridge. The other is such a guest on OVS in user space, which reaches the bridge by veth as well
-//! and segments TCP as late as it can.
+//! and segments TCP as late as it can. Microguests reach the bridge by the same uplink, and by a
+//! TAP port of taut.
 
 use crate::figure::{Bound, shown};
 use crate::lab::rig::{Rig, Switch};
@@ -20,6 +21,9 @@ const OVS: &[Rival] = &[Rival::LinuxBridge, Rival::OvsDpdk];
 const CARD: [&str; 2] = ["taut-goal-up", "taut-goal-out"];
 /// The same for OVS.
 const OVS_CARD: [&str; 2] = ["taut-goal-ov", "taut-goal-oo"];
+/// The machine outside for microguests, and the namespace of the TAP port.
+const OUTSIDE: &str = "taut-goal-outside";
+const BEHIND_TAP: &str = "taut-goal-tap";
 /// Each bench with the figure that counts and its unit.
 const BENCHES: [(&str, &str, &str, &str); 2] =
     [("stream", "stream --pattern auto", "mbit_s", "Mbit/s"), ("rr", "rr", "p50_us", "µs p50")];
@@ -27,12 +31,15 @@ const BENCHES: [(&str, &str, &str, &str); 2] =
 pub(super) const ROW: Row = Row {
     id: "UP1",
     what: "TCP, request and response between a guest and one outside, beside TAP + bridge and beside OVS",
-    on: "QEMU guests, all with the same priority; the uplink is a veth card whose other end is in the bridge",
+    on: "QEMU guests, all with the same priority, and microguests; the uplink is a veth card whose other end is in the \
+         bridge",
     goals: &[
         Goal::beside("UP1-stream", &[Bound::AtLeast(1.0, "x TAP + bridge")], TAP),
         Goal::beside("UP1-rr", &[Bound::AtMost(1.0, "x TAP + bridge's p50")], TAP),
         Goal::beside("UP1-ovs-stream", &[Bound::AtLeast(2.0, "x OVS")], OVS),
         Goal::beside("UP1-ovs-rr", &[Bound::AtMost(1.0, "x OVS's p50")], OVS),
+        Goal::new("UP1-micro-stream", &[Bound::AtLeast(1.1, "x taut's TAP port in the bridge")]),
+        Goal::new("UP1-micro-rr", &[Bound::AtMost(1.0, "x its p50")]),
     ],
     run,
 };
@@ -60,7 +67,11 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let outcome = beside_tap(lab, results, &near, &far);
     results.settle(&["UP1-stream", "UP1-rr"], outcome);
     lab.vm("delta", OLDEST, "10.80.0.4", "")?;
-    lab.with_rig(|lab, rig| beside_ovs(lab, rig, results, &far))
+    let outcome = lab.with_rig(|lab, rig| beside_ovs(lab, rig, results, &far));
+    results.settle(&["UP1-ovs-stream", "UP1-ovs-rr"], outcome);
+    lab.end_jobs();
+    lab.taut("vm stop gamma")?;
+    beside_tap_port(lab, results)
 }
 
 /// Makes a veth pair whose second end is in the bridge.
@@ -74,17 +85,57 @@ fn cable(lab: &mut Lab, ends: [&'static str; 2]) -> Measured<[&'static str; 2]> 
 }
 
 fn beside_tap(lab: &mut Lab, results: &mut Results, near: &str, far: &str) -> Measured<()> {
+    compare(lab, results, "UP1-", &format!("gamma {far} --versus {near} {far}"), "TAP + bridge")
+}
+
+/// Measures a microguest behind the uplink and one behind a TAP port of taut. The TAP device is in
+/// a bridge of its namespace, from which a cable leads into the bridge outside. The machine outside
+/// is a namespace.
+fn beside_tap_port(lab: &mut Lab, results: &mut Results) -> Measured<()> {
+    let ip = |words: String| Command::new("ip").args(words);
+    lab.owe(ip(format!("netns del {OUTSIDE}")))?;
+    lab.owe(ip(format!("netns del {BEHIND_TAP}")))?;
+    lab.taut("vswitch create sw-tap")?;
+    let policies = "--forged-transmits on --mac-changes on --mac-learning on";
+    lab.taut(format!("portgroup create by-tap --vswitch sw-tap {policies}"))?;
+    lab.taut("portgroup create behind --vswitch sw-tap")?;
+    lab.taut(format!("netns attach {BEHIND_TAP} --portgroup by-tap --ifname tap0"))?;
+    for words in [
+        format!("netns add {OUTSIDE}"),
+        format!("link add tgo netns {OUTSIDE} type veth peer name taut-goal-o"),
+        format!("link set taut-goal-o master {BRIDGE} up"),
+        format!("-n {OUTSIDE} addr add 10.80.0.9/24 dev tgo"),
+        format!("-n {OUTSIDE} link set tgo up"),
+        format!("-n {BEHIND_TAP} link add br0 type bridge"),
+        format!("-n {BEHIND_TAP} link set br0 up"),
+        format!("-n {BEHIND_TAP} link set tap0 master br0"),
+        format!("link add tgb netns {BEHIND_TAP} type veth peer name taut-goal-b"),
+        format!("-n {BEHIND_TAP} link set tgb master br0 up"),
+        format!("link set taut-goal-b master {BRIDGE} up"),
+    ] {
+        lab.run(&ip(words))?;
+    }
+    lab.micro("by-uplink", "10.80.0.5", "")?;
+    let file =
+        "kind = \"micro\"\nmemory = \"64MiB\"\n[[nic]]\nportgroup = \"behind\"\nip = \"10.80.0.6/24\"\n";
+    lab.start_vm("by-tap", file)?;
+    let pairs = format!("by-uplink netns/{OUTSIDE} --versus by-tap netns/{OUTSIDE}");
+    let addresses = "--address 10.80.0.9 --versus-address 10.80.0.9";
+    compare(lab, results, "UP1-micro-", &format!("{pairs} {addresses}"), "TAP port")
+}
+
+/// Runs both benches for two pairs of end points, the first by the uplink.
+fn compare(lab: &mut Lab, results: &mut Results, goals: &str, pairs: &str, rival: &str) -> Measured<()> {
     let (each, repeats) = lab.pick((4, 7), (2, 2));
-    let options = format!("gamma {far} --versus {near} {far} --duration {each} --repeat {repeats}");
     for (goal, bench, figure, unit) in BENCHES {
         let (kind, more) = bench.split_once(' ').unwrap_or((bench, ""));
-        let report = lab.bench(format!("{kind} {options} {more}"))?;
+        let report = lab.bench(format!("{kind} {pairs} --duration {each} --repeat {repeats} {more}"))?;
         let mut detail = Vec::new();
-        for (name, side) in [("uplink", "a"), ("TAP + bridge", "b")] {
+        for (name, side) in [("uplink", "a"), (rival, "b")] {
             let median = report.number(&format!("{side}.median.{figure}"))?;
             detail.push(format!("{name} {} {unit}", shown(median.round())));
         }
-        results.record(&format!("UP1-{goal}"), [versus(&report, figure)?], detail.join(", "));
+        results.record(&format!("{goals}{goal}"), [versus(&report, figure)?], detail.join(", "));
     }
     Ok(())
 }
