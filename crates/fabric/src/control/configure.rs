@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use taut_api::fabric::FromFabric;
-use taut_api::fabric::config::{FabricConfig, PortConfig, PortId, PortKind, SocketConfig, WorkerConfig};
+use taut_api::fabric::config::{FabricConfig, PortConfig, PortId, SocketConfig, WorkerConfig};
 use tracing::{info, warn};
 
 use super::entry::{Entry, Kind};
 use super::validate::{Valid, validate};
 use super::{Control, chain};
 use crate::port::Port;
-use crate::port::network_io::NetworkIoSetup;
 use crate::port::vnic_device::VnicDevice;
 use crate::switch::Switch;
 use crate::sys::counters::PortBlock;
@@ -104,24 +103,6 @@ impl Control {
         changed
     }
 
-    /// Puts network I/O control of uplinks into force. Returns the uplinks that have it.
-    fn configure_network_io(&self, config: &FabricConfig) -> Vec<PortId> {
-        let now = Instant::now();
-        let mut controlled = Vec::new();
-        for (id, entry) in &self.entries {
-            let Some((uplink, port)) = entry.port().filter(|(config, _)| config.kind == PortKind::Uplink)
-            else {
-                continue;
-            };
-            let wanted = network_io_of(config, uplink);
-            if wanted.is_some() {
-                controlled.push(*id);
-            }
-            port.set_network_io(wanted, now);
-        }
-        controlled
-    }
-
     /// Creates or changes vsock devices. Returns those that cannot be made, with reasons.
     fn configure_sockets(
         &mut self,
@@ -167,16 +148,4 @@ impl Control {
             self.tautd.send(&FromFabric::SessionEnded { port, reason, quarantined: false }, &[]);
         }
     }
-}
-
-/// Returns the network I/O control of an uplink; `None` if its segment has none, or its speed is
-/// not known.
-fn network_io_of(config: &FabricConfig, uplink: &PortConfig) -> Option<NetworkIoSetup> {
-    let of_uplink = config.network_io.iter().find(|network_io| network_io.segment == uplink.segment)?;
-    let classes = of_uplink.classes.clone();
-    let of_segment = config.ports.iter().filter(|port| port.segment == uplink.segment);
-    let senders = of_segment
-        .filter(|port| port.kind != PortKind::Uplink)
-        .map(|port| (port.id, (port.traffic_class, port.allocation)));
-    Some(NetworkIoSetup { speed: uplink.speed?, classes, senders: senders.collect() })
 }

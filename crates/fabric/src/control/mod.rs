@@ -13,6 +13,7 @@ mod front_ends;
 mod heartbeat;
 mod log_limit;
 mod messages;
+mod network_io;
 mod peer;
 #[cfg(feature = "rig")]
 pub mod rig;

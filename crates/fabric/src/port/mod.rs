@@ -25,6 +25,7 @@ pub mod notifier;
 pub mod paced;
 pub mod packet;
 mod proofs;
+pub mod reservation;
 mod slot;
 pub mod stream;
 pub mod tap;
@@ -56,6 +57,7 @@ pub use frame::{Body, Failure, Frame, Fresh, Put};
 use network_io::{NetworkIo, NetworkIoSetup};
 use paced::Paced;
 pub use proofs::Proofs;
+use reservation::{Budget, Reservation};
 pub use slot::{RxSlot, TxSlot};
 
 /// A configured port.
@@ -87,6 +89,8 @@ pub struct Port {
     has_network_io: AtomicBool,
     /// Captures of the port's frames, for the next switch.
     captures: Mutex<Captures>,
+    /// What the port has reserved on uplinks.
+    reservation: Mutex<Option<Reservation>>,
 }
 
 impl Port {
@@ -113,6 +117,7 @@ impl Port {
             to_guest: OnceLock::new(),
             has_network_io: AtomicBool::new(false),
             captures: Mutex::default(),
+            reservation: Mutex::default(),
         }
     }
 
@@ -287,6 +292,30 @@ impl Port {
     /// The captures of the port's frames.
     pub fn captures(&self) -> Captures {
         lock(&self.captures).clone()
+    }
+
+    /// Sets what the port has reserved on uplinks, for itself and together with its class. It
+    /// counts from now on. Workers learn with the next plan whether the port has a reservation.
+    pub fn reserve(&self, own: Option<Budget>, class: Option<Arc<Mutex<Budget>>>) {
+        let sent = self.counters.get(PortWord::WireTxBytes);
+        *lock(&self.reservation) = Reservation::new(own, class, sent);
+    }
+
+    /// Tells whether the port has a reservation on an uplink.
+    pub fn has_reservation(&self) -> bool {
+        lock(&self.reservation).is_some()
+    }
+
+    /// Tells whether the port has sent less to uplinks than is reserved.
+    pub fn is_behind_reservation(&self, now: Instant) -> bool {
+        lock(&self.reservation).as_ref().is_some_and(|reservation| reservation.is_behind(now))
+    }
+
+    /// Counts what the port has sent to uplinks since the last time towards its reservation.
+    pub fn count_reserved(&self, now: Instant) {
+        if let Some(reservation) = &mut *lock(&self.reservation) {
+            reservation.count(self.counters.get(PortWord::WireTxBytes), now);
+        }
     }
 
     /// The shaper of the frames that the port sends; `None` if they were never shaped.

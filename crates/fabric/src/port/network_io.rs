@@ -48,6 +48,8 @@ struct Sender {
     waiting: u8,
     /// The pair that had the last turn.
     last: u32,
+    /// Bytes that were noted as sent and were not: the next ones are not noted.
+    unsent: u64,
 }
 
 impl Sender {
@@ -117,7 +119,7 @@ impl NetworkIo {
         if self.senders.len() <= place {
             self.senders.resize(place + 1, None);
         }
-        self.senders[place] = Some(Sender { port, waiting: 0, last: 0 });
+        self.senders[place] = Some(Sender { port, waiting: 0, last: 0, unsent: 0 });
     }
 
     fn remove(&mut self, id: PortId, now: u64) {
@@ -136,8 +138,8 @@ impl NetworkIo {
     #[inline]
     pub fn wait(&mut self, from: PortId, pair: PairIdx, bytes: u64, now: Instant) -> Option<Instant> {
         let at = self.since_epoch(now);
-        let port = self.sender(from)?.port;
-        let may_send = self.turns.ask(port, number(bytes), at);
+        let Sender { port, unsent, .. } = *self.sender(from)?;
+        let may_send = bytes <= unsent || self.turns.ask(port, number(bytes - unsent), at);
         let sender = self.sender(from)?;
         if may_send {
             sender.waiting &= !(1 << pair.0);
@@ -152,8 +154,19 @@ impl NetworkIo {
     pub fn sent(&mut self, from: PortId, bytes: u64, now: Instant) {
         let at = self.since_epoch(now);
         if let Some(sender) = self.sender(from) {
+            let known = sender.unsent.min(bytes);
+            sender.unsent -= known;
             let port = sender.port;
-            self.turns.sent(port, number(bytes), at);
+            if known < bytes {
+                self.turns.sent(port, number(bytes - known), at);
+            }
+        }
+    }
+
+    /// Takes back what was noted as sent and was not. The sender has had its turn for it.
+    pub fn not_sent(&mut self, from: PortId, bytes: u64) {
+        if let Some(sender) = self.sender(from) {
+            sender.unsent += bytes;
         }
     }
 
@@ -187,7 +200,8 @@ impl NetworkIo {
     }
 }
 
-fn allocation(setup: &NetworkIoSetup, class: TrafficClass) -> NetworkAllocation {
+/// Returns the allocation of a class.
+pub fn allocation(setup: &NetworkIoSetup, class: TrafficClass) -> NetworkAllocation {
     setup.classes.get(&class).copied().unwrap_or_else(|| class.default_allocation())
 }
 
@@ -286,6 +300,30 @@ mod tests {
             let ratio = sent[&(300, 0)] as f64 / sent[&(7, 0)] as f64;
             assert!((3.9..4.1).contains(&ratio), "{frames} frames a burst: {sent:?}");
         }
+    }
+
+    #[test]
+    fn what_was_not_sent_is_counted_once() {
+        let count = |fail: bool| {
+            let now = Instant::now();
+            let mut io = NetworkIo::new(setup(&[(1, "default"), (2, "default")]), now);
+            let mut sent = 0;
+            while io.wait(PortId(1), PairIdx(0), FRAME, now).is_none() {
+                io.sent(PortId(1), FRAME, now);
+                sent += 1;
+                if fail && sent % 5 == 0 {
+                    // Two frames found no room, and one of them comes in two parts now.
+                    io.not_sent(PortId(1), 2 * FRAME);
+                    for part in [FRAME, FRAME / 2, FRAME - FRAME / 2] {
+                        assert_eq!(io.wait(PortId(1), PairIdx(0), part, now), None);
+                        io.sent(PortId(1), part, now);
+                    }
+                }
+            }
+            sent
+        };
+        assert!(count(false) > 10);
+        assert_eq!(count(true), count(false));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A packet socket: a network card of the host as a port.
 //!
-//! A virtio-net header precedes each frame. A frame that is sent goes from its sender's memory into
-//! the kernel by one system call; received ones are in a ring that kernel and process share.
+//! A virtio-net header precedes each frame. Frames that are sent go from their sender's memory into
+//! the kernel, a run of them by one system call. Received ones are in a ring that kernel and
+//! process share.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use taut_api::fabric::message::PacketSocket;
 use taut_api::fabric::{DropReason, ForeignFd};
+use taut_virtq::device::{FIRST_BYTES, TxQueue};
 use taut_virtq::header::{self, NetHeader};
 
 use super::frame::{Body, Failure, Frame, Put};
@@ -129,6 +131,30 @@ fn hold(received: Received, slot: &mut [u8]) -> Option<Held> {
     Some(Held { header, at, len })
 }
 
+/// Beginning of a frame that is sent in a run: its virtio-net header and its first bytes.
+#[derive(Debug)]
+pub struct Head {
+    bytes: [u8; SHORT_HEADER + FIRST_BYTES + TAG],
+    len: usize,
+}
+
+impl Head {
+    /// Joins a header and first bytes, of which there are at most [`FIRST_BYTES`] and a tag.
+    #[inline]
+    pub fn new(header: &NetHeader, start: &[u8]) -> Self {
+        let mut head = Self { bytes: [0; SHORT_HEADER + FIRST_BYTES + TAG], len: SHORT_HEADER + start.len() };
+        head.bytes[..SHORT_HEADER].copy_from_slice(&header.to_bytes()[..SHORT_HEADER]);
+        head.bytes[SHORT_HEADER..head.len].copy_from_slice(start);
+        head
+    }
+}
+
+impl AsRef<[u8]> for Head {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
 /// Frames to the card.
 #[derive(Debug)]
 pub struct Rx {
@@ -153,6 +179,24 @@ impl Rx {
             }
             Body::Host(bytes) => self.send(&frame.header, bytes),
         }
+    }
+
+    /// Sends frames of a guest's last look from the memory in which they lie, from frame `first` on
+    /// and one for each [`Head`] in `heads`.
+    ///
+    /// `after` gets [`Put::Done`] with the number of frames that the kernel has taken, or what
+    /// became of the next frame, with 1. It returns `false` to end the run there.
+    pub fn put_run(
+        &mut self,
+        queue: &TxQueue,
+        first: usize,
+        heads: &[impl AsRef<[u8]>],
+        mut after: impl FnMut(usize, Put) -> bool,
+    ) {
+        queue.send_run(first, heads, self.socket.as_fd(), |sent| match sent {
+            Ok(count) => after(count, Put::Done),
+            Err(error) => after(1, outcome(Err(error))),
+        });
     }
 
     /// Sends a finished frame: one without offloads.

@@ -61,6 +61,8 @@ pub(crate) enum Message {
     Recheck(PortId),
     /// The worker owns a pair of queues now, and the pair may have frames.
     Serve(PortId, PairIdx),
+    /// The turn at an uplink of a pair that the worker owns has begun.
+    Turn(PortId, PairIdx),
     /// Some receiver has room again.
     RoomAvailable,
     /// The worker keeps the timers of a pair's queues from now on.

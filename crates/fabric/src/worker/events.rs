@@ -12,7 +12,7 @@ use super::thread::Worker;
 use crate::net::queue::{Direction, PairIdx};
 use crate::sys::epoll::EventFlags;
 use crate::wake::mailbox::{Message, WorkerIdx};
-use crate::wake::timers::Wake;
+use crate::wake::timers::{SourceIdx, Wake};
 use crate::wake::token;
 
 impl Worker {
@@ -54,20 +54,37 @@ impl Worker {
         if room {
             burst::flush(port);
         }
-        self.serve_or_pass_on(id, pair);
+        self.serve(id, pair);
         if room {
             self.announce_room();
         }
     }
 
     /// Activates a source that may have frames, or passes that on to its owner.
-    fn serve_or_pass_on(&mut self, id: PortId, pair: PairIdx) {
-        let (Some(first), Some(port)) = (self.plan.first(id), self.plan.find_pair(id, pair)) else { return };
-        match port.owner(pair) {
-            own if own == self.number => self.activate(first.of_pair(pair)),
-            // The source moved while the event was under way.
-            other => self.crew.mailboxes.get(other).post(Message::Serve(id, pair)),
+    fn serve(&mut self, id: PortId, pair: PairIdx) {
+        if let Some(source) = self.own_or_pass_on(id, pair, Message::Serve(id, pair)) {
+            self.activate(source);
         }
+    }
+
+    /// Activates a source whose turn at an uplink has begun, or passes that on to its owner.
+    fn begin_turn(&mut self, id: PortId, pair: PairIdx) {
+        if let Some(source) = self.own_or_pass_on(id, pair, Message::Turn(id, pair)) {
+            self.activate(source);
+            self.sources.begin_turn(source);
+        }
+    }
+
+    /// Returns the source of a pair if this worker owns it; sends the message to another owner.
+    fn own_or_pass_on(&self, id: PortId, pair: PairIdx, message: Message) -> Option<SourceIdx> {
+        let (first, port) = (self.plan.first(id)?, self.plan.find_pair(id, pair)?);
+        let owner = port.owner(pair);
+        if owner == self.number {
+            return Some(first.of_pair(pair));
+        }
+        // The source moved while the event was under way, or the turn began at this worker.
+        self.crew.mailboxes.get(owner).post(message);
+        None
     }
 
     /// Resumes all sources that wait for room, here and at other workers.
@@ -89,7 +106,8 @@ impl Worker {
             match message {
                 Message::NewPlan => self.take_up_plan(),
                 Message::Recheck(id) => self.recheck(id, now),
-                Message::Serve(id, pair) => self.serve_or_pass_on(id, pair),
+                Message::Serve(id, pair) => self.serve(id, pair),
+                Message::Turn(id, pair) => self.begin_turn(id, pair),
                 Message::RoomAvailable => self.unpark(),
                 Message::AdoptTimers(id, pair) => {
                     if let Some(port) = self.plan.find_pair(id, pair) {
@@ -147,7 +165,7 @@ impl Worker {
                     port.tx_due(pair, when, now, &mut self.timers);
                 }
             }
-            Wake::Turn(id, pair) => self.serve_or_pass_on(id, pair),
+            Wake::Turn(id, pair) => self.begin_turn(id, pair),
         }
     }
 

@@ -3,6 +3,8 @@
 //! Each worker serves the transmit sides of the queue pairs that it owns: its *sources*.
 //!
 //! * An *active* source is served in each round, one burst at a time.
+//! * If some port has a reservation on an uplink, a round pauses again and again, and sources that
+//!   are to come first are served between the others ([`reserved`]).
 //! * A source becomes *idle* when it has had no frame for a while ([`WorkerMode`]). Its guest may
 //!   kick again, and it costs nothing until it does.
 //! * A source is *parked* when its first frame waits for a receiver's room and polling has not
@@ -28,6 +30,8 @@ mod events;
 mod load;
 mod next;
 mod plan;
+mod reserved;
+mod round;
 mod state;
 mod thread;
 

@@ -49,6 +49,8 @@ pub(super) struct Plan {
     /// Each port's first source, by port number.
     first: Vec<Option<SourceIdx>>,
     pub(super) mode: WorkerMode,
+    /// Some port has a reservation on an uplink, so rounds pause.
+    pub(super) has_reservations: bool,
     /// Number of workers.
     pub(super) workers: usize,
     /// The pCPUs of each worker; an empty list permits all.
@@ -66,6 +68,7 @@ impl Plan {
                     plan.first.resize(port + 1, None);
                 }
                 plan.first[port] = Some(SourceIdx(plan.sources.len() as u32));
+                plan.has_reservations |= member.port.has_reservation();
                 let pairs = PairIdx::all(member.port.pairs());
                 plan.sources.extend(pairs.map(|pair| Source { segment, member: place, pair }));
             }

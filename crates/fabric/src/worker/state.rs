@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::reserved::Reserved;
+use super::round::Round;
 use crate::wake::timers::{Deadline, SourceIdx};
 
 /// The state of one source.
@@ -9,6 +11,8 @@ use crate::wake::timers::{Deadline, SourceIdx};
 pub(super) struct State {
     /// The source is served in each round.
     pub(super) active: bool,
+    /// The port has a reservation on an uplink.
+    pub(super) reserved: bool,
     /// The source's first frame waits for a receiver's room, so announcements of room concern it.
     pub(super) waits: bool,
     /// Time at which the source is served again; `None` if nothing but an event makes it active.
@@ -25,10 +29,11 @@ pub(super) struct State {
 
 impl State {
     /// The state of a source that has never been served.
-    pub(super) fn new(now: Instant, patience: Duration) -> Self {
+    pub(super) fn new(now: Instant, patience: Duration, reserved: bool) -> Self {
         let patient_until = now.checked_add(patience);
         Self {
             active: false,
+            reserved,
             waits: false,
             wake: None,
             timer: Deadline::default(),
@@ -73,7 +78,9 @@ impl State {
 pub(super) struct SourceStates {
     pub(super) states: Vec<State>,
     /// Sources with [`State::active`].
-    pub(super) active: Vec<SourceIdx>,
+    pub(super) round: Round,
+    /// Those of them with [`State::reserved`].
+    pub(super) reserved: Reserved,
     /// Sources with [`State::waits`].
     pub(super) waiting: Vec<SourceIdx>,
 }
@@ -88,15 +95,45 @@ impl SourceStates {
     /// Starts over with the sources of a new plan.
     pub(super) fn reset(&mut self, states: impl Iterator<Item = State>) {
         self.states = states.collect();
-        self.active.clear();
+        self.round.clear();
+        self.reserved.clear();
         self.waiting.clear();
+    }
+
+    /// Adds a source to the active ones.
+    pub(super) fn activate(&mut self, source: SourceIdx) {
+        let state = &mut self.states[source.index()];
+        (state.active, state.wake) = (true, None);
+        self.round.add(source);
+        if state.reserved {
+            self.reserved.add(source);
+        }
+    }
+
+    /// Removes the round's current source from the active ones.
+    #[inline]
+    pub(super) fn deactivate_current(&mut self, source: SourceIdx) {
+        let state = &mut self.states[source.index()];
+        state.active = false;
+        if state.reserved {
+            self.reserved.remove(source);
+        }
+        self.round.remove_current();
+    }
+
+    /// Notes that the turn of an active source at an uplink has begun.
+    pub(super) fn begin_turn(&mut self, source: SourceIdx) {
+        if self.state(source).reserved {
+            self.reserved.begin_turn(source);
+        }
     }
 
     /// Removes a source that now belongs to another worker from the active ones.
     pub(super) fn give_away(&mut self, source: SourceIdx) {
         let state = self.state(source);
         (state.active, state.wake) = (false, None);
-        self.active.retain(|&other| other != source);
+        self.round.remove(source);
+        self.reserved.remove(source);
     }
 }
 
@@ -108,7 +145,7 @@ mod tests {
     fn a_source_that_sleeps_again_and_again_has_one_timer() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut state = State::new(start, Duration::ZERO);
+        let mut state = State::new(start, Duration::ZERO, false);
         let timers = (0_u64..1000).filter(|ms| state.sleep_until(at(10 + ms))).count();
         assert_eq!((timers, state.wake), (1, Some(at(1009))));
         state.timer_expired(at(10));

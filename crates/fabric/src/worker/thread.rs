@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use taut_api::fabric::config::WorkerMode;
 use taut_api::fabric::counters::WorkerWord;
 
+use super::burst::Outcome;
 use super::crew::Crew;
 use super::next::Next;
 use super::plan::Plan;
+use super::reserved::PAUSE_AFTER;
 use super::state::{SourceStates, State};
 use super::{WorkerError, burst};
 use crate::switch::forward::Workspace;
@@ -89,7 +91,7 @@ impl Worker {
                 (now, empty) = (end, 0);
             } else {
                 empty = empty.wrapping_add(1);
-                if !empty.is_multiple_of(ROUNDS_PER_LOOK) && !self.sources.active.is_empty() {
+                if !empty.is_multiple_of(ROUNDS_PER_LOOK) && !self.sources.round.is_empty() {
                     continue;
                 }
                 now = Instant::now();
@@ -109,7 +111,7 @@ impl Worker {
             }
             let polling = self.plan.mode == WorkerMode::Polling;
             let interval = if polling { POLLING_EVENT_INTERVAL } else { EVENT_INTERVAL };
-            if self.sources.active.is_empty() && !polling {
+            if self.sources.round.is_empty() && !polling {
                 now = self.sleep(now);
                 next_look = now + interval;
             } else if now >= next_look {
@@ -132,8 +134,12 @@ impl Worker {
         self.timers.forget_sources();
         self.work.flow_cache.forget(now);
         let plan = Arc::clone(&self.plan);
-        let states = plan.sources.iter().map(|&source| State::new(now, plan.patience(plan.port(source))));
+        let states = plan.sources.iter().map(|&source| {
+            let port = plan.port(source);
+            State::new(now, plan.patience(port), port.has_reservation())
+        });
         self.sources.reset(states);
+        self.work.longest_burst = plan.has_reservations.then_some(PAUSE_AFTER);
         for source in plan.owned_by(self.number) {
             self.activate(source);
         }
@@ -149,40 +155,28 @@ impl Worker {
 
     /// Makes a source active and disables its guest's kicks.
     pub(super) fn activate(&mut self, source: SourceIdx) {
-        let state = self.sources.state(source);
-        if !state.active {
-            state.active = true;
-            state.wake = None;
-            self.sources.active.push(source);
+        if !self.sources.state(source).active {
+            self.sources.activate(source);
             burst::disable_kicks(&self.plan.switch, self.plan.source(source));
         }
     }
 
-    /// Serves every active source once. Returns whether there was a frame, and the time after the
-    /// last burst.
+    /// Serves every active source once. If some port has a reservation on an uplink, the round
+    /// pauses after some time, and the next call continues it. Returns whether there was a frame,
+    /// and the time after the last burst.
     #[inline]
     fn round(&mut self, mut now: Instant) -> (bool, Instant) {
         let mut frames = false;
-        let mut at = 0;
-        while let Some(&index) = self.sources.active.get(at) {
+        if self.sources.round.resume() {
+            (frames, now) = self.serve_reserved(now);
+        }
+        let pause = self.plan.has_reservations.then(|| now + PAUSE_AFTER);
+        while let Some(index) = self.sources.round.current() {
+            let (outcome, end) = self.burst(index, now);
+            now = end;
+            frames |= outcome.frames > 0;
             let source = &self.plan.sources[index.index()];
             let state = &mut self.sources.states[index.index()];
-            let outcome = burst::serve(&self.plan.switch, source, now, &mut self.work, &mut self.timers);
-            if outcome.frames > 0 {
-                frames = true;
-                state.had_frame(now);
-                // The only look at the clock, once per burst.
-                let end = Instant::now();
-                let took = end.duration_since(now).as_nanos() as u64;
-                state.busy += took;
-                self.busy += took;
-                self.counters.add(WorkerWord::BusyNs, took);
-                now = end;
-            }
-            if !outcome.incidents.is_empty() {
-                lock(&self.crew.incidents).extend(outcome.incidents);
-                self.crew.alarm.wake();
-            }
             let patient = state.is_patient(now);
             let stays = match outcome.next {
                 Next::More => true,
@@ -210,13 +204,59 @@ impl Worker {
                 self.toggle_waits(index);
             }
             if stays {
-                at += 1;
+                self.sources.round.keep_current();
             } else {
-                self.sources.state(index).active = false;
-                self.sources.active.swap_remove(at);
+                self.sources.deactivate_current(index);
+            }
+            if outcome.frames > 0 && pause.is_some_and(|pause| now >= pause) {
+                break;
             }
         }
         (frames, now)
+    }
+
+    /// Serves sources that come before those of the paused round. Each keeps its place there, where
+    /// the worker acts on what it needs next. Returns whether there was a frame, and the time after
+    /// the last burst.
+    #[cold]
+    fn serve_reserved(&mut self, mut now: Instant) -> (bool, Instant) {
+        let mut frames = false;
+        let mut looks = self.sources.reserved.looks();
+        loop {
+            let plan = &self.plan;
+            let is_behind = |index| plan.port(plan.source(index)).is_behind_reservation(now);
+            let Some(index) = self.sources.reserved.next(&mut looks, is_behind) else { break };
+            let (outcome, end) = self.burst(index, now);
+            now = end;
+            frames |= outcome.frames > 0;
+        }
+        (frames, now)
+    }
+
+    /// Serves a source once. Returns the outcome, and the time after the burst.
+    #[inline(always)]
+    fn burst(&mut self, index: SourceIdx, now: Instant) -> (Outcome, Instant) {
+        let source = &self.plan.sources[index.index()];
+        let mut outcome = burst::serve(&self.plan.switch, source, now, &mut self.work, &mut self.timers);
+        let mut end = now;
+        if outcome.frames > 0 {
+            let state = &mut self.sources.states[index.index()];
+            state.had_frame(now);
+            // The only look at the clock, once per burst.
+            end = Instant::now();
+            let took = end.duration_since(now).as_nanos() as u64;
+            state.busy += took;
+            self.busy += took;
+            self.counters.add(WorkerWord::BusyNs, took);
+            if state.reserved {
+                self.plan.port(*source).count_reserved(end);
+            }
+        }
+        if !outcome.incidents.is_empty() {
+            lock(&self.crew.incidents).append(&mut outcome.incidents);
+            self.crew.alarm.wake();
+        }
+        (outcome, end)
     }
 
     /// Marks a source as waiting for a receiver's room, or removes the mark.

@@ -151,7 +151,7 @@ mod tests {
         tell(&fabric, &Message::Begun);
         let subject = Subject { port: 1, owner: "vm/a/nic0".into(), snaplen: 96, count };
         let mut answer = opened.begun(&subject).await.unwrap();
-        for message in messages.iter() {
+        for message in messages {
             tell(&fabric, message);
         }
         drop(fabric);

@@ -2,7 +2,7 @@
 //! bursts and stores frames in a receive queue with one copy.
 //!
 //! No function allocates per frame, takes a lock or enters the kernel, except
-//! [`TxFrame::write_to`]. A queue belongs to one thread at a time.
+//! [`TxFrame::write_to`] and [`TxQueue::send_run`]. A queue belongs to one thread at a time.
 //!
 //! # A burst
 //! 1. [`TxQueue::peek`] checks up to [`BURST`] frames and copies their first bytes. The switch
@@ -79,6 +79,8 @@ mod hostile_driver;
 mod hostile_tests;
 #[cfg(test)]
 mod recovery_tests;
+#[cfg(test)]
+mod run_tests;
 #[cfg(test)]
 mod small_rings;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::fault::{QueueError, RingFault};
 use crate::header::{self, NetHeader};
 use crate::memory::prefetch::LINE;
 use crate::memory::wide::{self, Work};
-use crate::memory::{Buffer, GuestMemory, SpanView};
+use crate::memory::{Buffer, GuestMemory, SpanView, messages};
 use crate::ring::QueueConfig;
 
 /// Number of bytes that [`TxQueue::peek`] copies of each frame.
@@ -179,6 +179,28 @@ impl TxQueue {
         slot.is_plain().then(|| (slot.start(), self.chains[at].len as usize - header::LEN))
     }
 
+    /// Sends frames of the last look to a socket, from frame `first` on and one for each of
+    /// `heads`, by as few system calls as possible. Each frame is a message: its head, and behind
+    /// that what follows the frame's first bytes.
+    ///
+    /// `after` gets the number of frames that a system call has sent, or the error with which the
+    /// kernel refused the next frame. That frame is passed over; nothing more is sent once `after`
+    /// returns `false`. The kernel reads guest memory, which this queue keeps mapped: a front end
+    /// that changes its memory table gets new queues.
+    ///
+    /// # Panics
+    /// As [`Self::frame`], and if a frame is [scattered](TxFrame::is_scattered).
+    pub fn send_run<H: AsRef<[u8]>>(
+        &self,
+        first: usize,
+        heads: &[H],
+        socket: BorrowedFd<'_>,
+        after: impl FnMut(io::Result<usize>) -> bool,
+    ) {
+        let frames = (first..).map(|index| self.frame(index).rest());
+        messages::send(socket, heads.iter().map(AsRef::as_ref).zip(frames), after);
+    }
+
     /// Slots, chains and memory of `count` frames of the last look, from `first` on.
     #[inline]
     pub(super) fn window(&self, first: usize, count: usize) -> (&[Slot], &[Chain], SpanView<'_>) {
@@ -268,6 +290,13 @@ impl<'q> TxFrame<'q> {
     /// of bytes that the kernel took.
     pub fn write_to(&self, fd: BorrowedFd<'_>, prefix: &[u8]) -> io::Result<usize> {
         self.rest().write_to(fd, [prefix, self.first_bytes()], usize::MAX)
+    }
+
+    /// Tells whether the frame lies in too many pieces for [`TxQueue::send_run`]. No driver of
+    /// Linux sends such frames.
+    #[inline]
+    pub fn is_scattered(&self) -> bool {
+        usize::from(self.chain.count) > messages::MOST_PIECES
     }
 
     /// The bytes behind the first ones.

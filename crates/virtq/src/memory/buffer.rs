@@ -141,6 +141,12 @@ impl Buffer<'_> {
         }
     }
 
+    /// The pieces that are left, each of at least one byte.
+    #[inline]
+    pub(super) fn pieces(mut self) -> impl Iterator<Item = Span> {
+        std::iter::from_fn(move || self.take(usize::MAX))
+    }
+
     /// Writes `prefix`, then up to `len` bytes of the buffer, to a file descriptor by one `writev`.
     /// Returns the number of bytes that the kernel took.
     pub(crate) fn write_to(

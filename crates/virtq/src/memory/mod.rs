@@ -2,9 +2,9 @@
 //!
 //! The mappings are shared with processes that may write at any moment, so no Rust reference into
 //! them exists. The unsafe parts are [`mapping`] (system calls), [`lost`] (pages that vanish),
-//! [`area`] (atomic words of a ring),
-//! [`spans`] (addresses, and copies between them), [`buffer`] and [`frame_copy`] (bulk copies),
-//! [`prefetch`] (hints to the processor) and [`wide`] (functions for wider registers).
+//! [`area`] (atomic words of a ring), [`spans`] (addresses, and copies between them), [`buffer`]
+//! and [`frame_copy`] (bulk copies), [`messages`] (to a socket), [`prefetch`] (hints to the
+//! processor) and [`wide`] (functions for wider registers).
 
 mod area;
 mod atomic;
@@ -13,6 +13,7 @@ mod extent;
 mod frame_copy;
 mod lost;
 mod mapping;
+pub(crate) mod messages;
 pub(crate) mod prefetch;
 mod spans;
 pub(crate) mod wide;

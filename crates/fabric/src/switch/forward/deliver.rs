@@ -8,6 +8,8 @@
 //! arrive one by one. Copies for many members never wait. Frames from an uplink wait less
 //! ([`wait_budget`](crate::port::wait_budget)).
 
+use std::time::Instant;
+
 use taut_api::fabric::DropReason;
 use taut_api::fabric::counters::PortWord;
 use taut_virtq::device::FIRST_BYTES;
@@ -34,22 +36,8 @@ impl Forwarder<'_> {
         match self.deliver(target, frame, pieces_done) {
             Put::Done | Put::Queued => self.note_delivery(target, frame),
             Put::NotNow(reason) => {
-                let (now, end_of_waits) = (self.now, self.end_of_waits);
-                let slot = self.lock_queue(target);
-                let first = slot.full_since.is_none();
-                let since = *slot.full_since.get_or_insert(now);
-                let until = match end_of_waits {
-                    None => since + LONGEST_WAIT,
-                    Some(end) => end.min(slot.waits.begin(now)),
-                };
-                if now < until {
-                    if first {
-                        self.segment.member(member).port.counters.add(PortWord::RxWaits, 1);
-                    }
+                if let Some(until) = self.wait_for_room(target) {
                     return Verdict::Wait(until);
-                }
-                if end_of_waits.is_some() {
-                    slot.waits.give_up(now);
                 }
                 self.drop_at(member, reason, frame);
             }
@@ -57,6 +45,28 @@ impl Forwarder<'_> {
             Put::Failed(failure) => self.fail(target, failure, frame),
         }
         Verdict::Done
+    }
+
+    /// Returns until when a frame waits for which there is no room; `None` if it is dropped now.
+    pub(super) fn wait_for_room(&mut self, target: Target) -> Option<Instant> {
+        let (now, end_of_waits) = (self.now, self.end_of_waits);
+        let slot = self.lock_queue(target);
+        let first = slot.full_since.is_none();
+        let since = *slot.full_since.get_or_insert(now);
+        let until = match end_of_waits {
+            None => since + LONGEST_WAIT,
+            Some(end) => end.min(slot.waits.begin(now)),
+        };
+        if now < until {
+            if first {
+                self.segment.member(target.member).port.counters.add(PortWord::RxWaits, 1);
+            }
+            return Some(until);
+        }
+        if end_of_waits.is_some() {
+            slot.waits.give_up(now);
+        }
+        None
     }
 
     /// Delivers a copy, or drops it.

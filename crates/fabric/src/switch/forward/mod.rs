@@ -5,6 +5,7 @@
 //! The files in the order in which a frame meets them:
 //! - `run`, the fast path: plain frames with one known receiver go in runs, and nearly every frame
 //!   is of this kind;
+//! - `outward`: frames of a guest that leave by a packet socket go in runs, too;
 //! - `single`, the slow path: every other frame goes by itself, to one member or many;
 //! - `deliver`: the slow path hands one frame to one member;
 //! - `finish`: when the burst ends, each queue that received frames is published once, with an
@@ -20,6 +21,7 @@
 mod deliver;
 mod finish;
 mod lro;
+mod outward;
 mod run;
 mod single;
 mod turn;
@@ -80,6 +82,8 @@ pub struct Forwarder<'s> {
     last: Option<(MacPair, Target)>,
     /// Number of frames that software offload has made in this burst.
     pieces: usize,
+    /// Time after which the burst is long; `None` if any time is short enough.
+    end: Option<Instant>,
     /// End of all waits in this burst; set only if the sender is an uplink.
     end_of_waits: Option<Instant>,
     /// Reason for which the present frame was dropped at its sender. Has a meaning only if the
@@ -101,6 +105,7 @@ impl<'s> Forwarder<'s> {
         now: Instant,
         work: &'s mut Workspace,
     ) -> Self {
+        let end = work.longest_burst.map(|longest| Instant::now() + longest);
         Self {
             segment,
             sender,
@@ -112,6 +117,7 @@ impl<'s> Forwarder<'s> {
             bytes: 0,
             last: None,
             pieces: 0,
+            end,
             end_of_waits: None,
             dropped: None,
         }
@@ -125,7 +131,7 @@ impl<'s> Forwarder<'s> {
     /// Tells whether the burst has done so much for its sender that others come first now.
     #[inline]
     pub fn is_long(&self) -> bool {
-        self.pieces >= PIECES_PER_BURST
+        self.pieces >= PIECES_PER_BURST || self.end.is_some_and(|end| Instant::now() >= end)
     }
 
     /// The sender's port.
@@ -158,5 +164,7 @@ impl<'s> Forwarder<'s> {
     }
 }
 
+#[cfg(test)]
+mod outward_tests;
 #[cfg(test)]
 mod tests;

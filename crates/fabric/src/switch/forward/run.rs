@@ -34,7 +34,7 @@ impl Forwarder<'_> {
             if at == count {
                 break;
             }
-            // The slow path handles the frame that ended the run, for one of these reasons:
+            // Another path handles the frame that ended the run, for one of these reasons:
             // - its receiver is not that of the frames before it;
             // - its receiver is unknown, not the only one, shaped, watched, or no ring;
             // - it has an offload or a tag, needs another tag, or is too short or too long;
@@ -42,11 +42,24 @@ impl Forwarder<'_> {
             // - the receiver has no buffer left, or its ring has a fault.
             let frame = queue.frame(at);
             let (head, len, header) = (frame.first_bytes(), frame.len(), frame.header());
-            let verdict = self.forward(head, len, &header, Body::Guest(&frame), pieces_done);
-            if verdict != Verdict::Done {
-                return (at, verdict);
+            let admitted = self.admit(head, len, &header, Body::Guest(&frame));
+            if *pieces_done == 0
+                && let Ok(Some((passing, route))) = &admitted
+                && let Some(leaving) = self.leaving(passing, *route)
+            {
+                let (done, verdict) = self.forward_outward(queue, at, count, leaving);
+                at += done;
+                if verdict != Verdict::Done {
+                    return (at, verdict);
+                }
+            } else {
+                let sent = (head, len, &header, Body::Guest(&frame));
+                let verdict = self.forward_admitted(admitted, sent, pieces_done);
+                if verdict != Verdict::Done {
+                    return (at, verdict);
+                }
+                at += 1;
             }
-            at += 1;
             if self.is_long() {
                 return (at, Verdict::Done);
             }

@@ -12,6 +12,9 @@ use crate::port::{Body, Frame};
 use crate::switch::index::MemberIdx;
 use crate::switch::policy::{self, Route, Routed};
 
+/// Receivers of an admitted frame; `None` for a frame that is for the fabric itself.
+pub(super) type Decision<'f> = Result<Option<(Admitted<'f>, Route)>, DropReason>;
+
 impl Forwarder<'_> {
     /// Checks a frame and delivers it.
     ///
@@ -26,8 +29,21 @@ impl Forwarder<'_> {
         body: Body<'_>,
         pieces_done: &mut usize,
     ) -> Verdict {
+        let admitted = self.admit(head, len, header, body);
+        self.forward_admitted(admitted, (head, len, header, body), pieces_done)
+    }
+
+    /// Checks a frame and looks up its receivers. Returns `None` if it is for the fabric itself.
+    #[inline]
+    pub(super) fn admit<'f>(
+        &self,
+        head: &[u8],
+        len: usize,
+        header: &NetHeader,
+        body: Body<'f>,
+    ) -> Decision<'f> {
         let checked = check_header(header, len).and_then(|()| ethernet::check(head, len));
-        let routed = checked.and_then(|ethernet| {
+        checked.and_then(|ethernet| {
             if let Some(proof) = self.segment.proof(self.sender, &ethernet, head) {
                 // The frame is for the fabric itself.
                 self.segment.member(self.sender).port.proofs.add(proof);
@@ -43,8 +59,18 @@ impl Forwarder<'_> {
             let header = NetHeader { flags: header.flags & NEEDS_CSUM, ..*header };
             let frame = Frame { header, ethernet, len, body };
             Ok(Some((Admitted { frame, vlan, multicast: route == Route::All }, route)))
-        });
-        let verdict = match routed {
+        })
+    }
+
+    /// Delivers a frame with these first bytes, length and header as [`Self::admit`] has decided.
+    #[inline]
+    pub(super) fn forward_admitted(
+        &mut self,
+        admitted: Decision<'_>,
+        (head, len, header, body): (&[u8], usize, &NetHeader, Body<'_>),
+        pieces_done: &mut usize,
+    ) -> Verdict {
+        let verdict = match admitted {
             Ok(Some((frame, route))) => {
                 let verdict = self.send(&frame, route, pieces_done);
                 if verdict == Verdict::Done && self.segment.member(self.sender).is_watched() {

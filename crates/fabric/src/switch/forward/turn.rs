@@ -14,18 +14,31 @@ impl Forwarder<'_> {
     #[inline]
     pub(super) fn wait_for_turn(&mut self, uplink: MemberIdx, passing: &Admitted<'_>) -> Option<Instant> {
         if self.segment.member(uplink).port.has_network_io() {
-            self.ask_for_turn(uplink, passing)
+            let frame = &passing.frame;
+            let bytes = on_wire(frame.first_bytes(), frame.len, &frame.header);
+            self.ask_for_turn(Target { member: uplink, pair: PairIdx::FIRST }, bytes)
         } else {
             None
         }
     }
 
-    fn ask_for_turn(&mut self, uplink: MemberIdx, passing: &Admitted<'_>) -> Option<Instant> {
-        let frame = &passing.frame;
-        let bytes = on_wire(frame.first_bytes(), frame.len, &frame.header);
+    /// As [`Self::wait_for_turn`], for a frame of these bytes on the wire. Counts the frame as
+    /// taken if it may go now.
+    #[inline]
+    pub(super) fn take_turn(&mut self, target: Target, bytes: u64) -> Option<Instant> {
+        if !self.segment.member(target.member).port.has_network_io() {
+            return None;
+        }
+        let until = self.ask_for_turn(target, bytes);
+        if until.is_none() {
+            self.use_turn(target, bytes);
+        }
+        until
+    }
+
+    fn ask_for_turn(&mut self, uplink: Target, bytes: u64) -> Option<Instant> {
         let (from, pair, now) = (self.port(), self.pair, self.now);
-        let slot = self.lock_queue(Target { member: uplink, pair: PairIdx::FIRST });
-        slot.network_io.as_mut()?.wait(from, pair, bytes, now)
+        self.lock_queue(uplink).network_io.as_mut()?.wait(from, pair, bytes, now)
     }
 
     /// Counts a frame that an uplink has taken, in bytes on the wire.
@@ -33,6 +46,14 @@ impl Forwarder<'_> {
         let (from, now) = (self.port(), self.now);
         if let Some(network_io) = &mut self.lock_queue(uplink).network_io {
             network_io.sent(from, bytes, now);
+        }
+    }
+
+    /// Takes back what [`Self::take_turn`] has counted and the uplink has not taken.
+    pub(super) fn give_turn_back(&mut self, uplink: Target, bytes: u64) {
+        let from = self.port();
+        if let Some(network_io) = &mut self.lock_queue(uplink).network_io {
+            network_io.not_sent(from, bytes);
         }
     }
 }

@@ -27,14 +27,20 @@ impl Forwarder<'_> {
         let bytes = on_wire(passing.frame.first_bytes(), *len, header);
         match (from.uplink, to.uplink) {
             (None, Some(_)) => {
-                from.port.counters.add_shared(PortWord::WireTxBytes, bytes);
-                to.port.counters.add_shared(PortWord::WireTxBytes, bytes);
+                self.count_outward(target, bytes);
                 if to.port.has_network_io() {
                     self.use_turn(target, bytes);
                 }
             }
             (Some(_), None) => to.port.counters.add_shared(PortWord::WireRxBytes, bytes),
             _ => {}
+        }
+    }
+
+    /// Counts bytes on the wire that an uplink has taken, at both ports.
+    pub(super) fn count_outward(&self, uplink: Target, bytes: u64) {
+        for member in [self.sender, uplink.member] {
+            self.segment.member(member).port.counters.add_shared(PortWord::WireTxBytes, bytes);
         }
     }
 }

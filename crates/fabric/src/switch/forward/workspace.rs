@@ -1,7 +1,10 @@
 //! Memory that a worker's bursts use again and again.
 
+use std::time::Duration;
+
 use super::super::flow_cache::FlowCache;
 use super::super::target::Target;
+use super::outward::Leaving;
 use crate::net::ethernet::MAX_TAGGED;
 use crate::port::Failure;
 
@@ -9,10 +12,14 @@ use crate::port::Failure;
 #[derive(Debug, Default)]
 pub struct Workspace {
     pub(super) scratch: Scratch,
+    /// Longest time of a burst of which each frame has a way of its own; `None` without a limit.
+    pub longest_burst: Option<Duration>,
     /// Recent decisions.
     pub flow_cache: FlowCache,
     /// Queues with frames that are not published yet; empty between bursts.
     pub(super) touched: Vec<Target>,
+    /// Frames of a run to a packet socket; empty between runs.
+    pub(super) leaving: Vec<Leaving>,
     /// Queues that failed during the burst; the worker reports them.
     pub failed: Vec<FailedQueue>,
 }

@@ -85,6 +85,8 @@ fn messages() -> Vec<Call> {
         with(libc::SYS_recvmsg, &[int(2, libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC)])
             .or(&[int(2, libc::MSG_DONTWAIT | libc::MSG_PEEK)]),
         with(libc::SYS_sendmsg, &[int(2, SEND)]),
+        // Runs of frames to packet sockets.
+        with(libc::SYS_sendmmsg, &[int(3, SEND)]),
         with(libc::SYS_sendto, &[within(3, SEND), null(4)]),
         // `SO_OOBINLINE` keeps urgent bytes in their place among the others.
         with(libc::SYS_setsockopt, &[int(1, libc::SOL_SOCKET), int(2, libc::SO_OOBINLINE)]),
