@@ -23,6 +23,11 @@ while ! protect 2>/errors; do
   fi
   sleep 0.2
 done &
+# A NIC states its speed once it is up.
+{
+  until read -r speed 2>/dev/null </sys/class/net/eth0/speed; do sleep 0.2; done
+  echo "firewall: eth0 states $speed Mbit/s" >/dev/console
+} &
 exec /sbin/guest
 INIT
 chmod 755 "$root/init"

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::link::Link;
-use crate::{MacAddr, Name};
+use crate::{MacAddr, Mtu, Name};
 
 /// An interface on a port group. Its name is that of the interface.
 ///
@@ -34,6 +34,13 @@ pub struct NetdevStatus {
     /// Reason that the interface is not attached, or that its link is not up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Bytes of the longest packet that the interface sends, without the Ethernet header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// MTU of the vSwitch, if that of the interface is smaller: somebody has changed it, or it
+    /// cannot be set. Longer packets are dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vswitch_mtu: Option<Mtu>,
     /// Number of frames from the interface that the kernel has dropped since this daemon was
     /// started.
     #[serde(default)]

@@ -13,12 +13,16 @@ use crate::mirror::Mirror;
 use crate::network_io::{NetworkIo, TrafficClass};
 use crate::shaping::Shaping;
 use crate::teaming::Teaming;
-use crate::{MacAddr, Name, QueuePairs, Vlan};
+use crate::{MacAddr, Mtu, Name, QueuePairs, Vlan};
 
 /// A virtual switch. Without an uplink it is a private network: in memory only, invisible outside.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VSwitchSpec {
+    /// MTU: longer packets are dropped. Namespaces, uplinks and interfaces on port groups follow at
+    /// once; a VM is told when it starts.
+    #[serde(default, skip_serializing_if = "Mtu::is_default")]
+    pub mtu: Mtu,
     /// Uplinks that its ports use, and what follows when one loses its link.
     #[serde(default, skip_serializing_if = "Teaming::is_default")]
     pub teaming: Teaming,
@@ -78,8 +82,10 @@ pub struct PortGroupSpec {
 pub struct Security {
     /// A guest may receive frames for other addresses.
     pub promiscuous: bool,
-    /// A guest may change its card's address. The switch does not see the guest's setting, so the
-    /// port receives at the address that it last sent from, and no longer at its configured one.
+    /// A guest may change its card's address. The port receives at the new one, and no longer at
+    /// its configured one. Only QEMU's virtio cards tell the new one; of other ports, it is the
+    /// address that they last sent from. If changes are rejected, a virtio card of QEMU receives
+    /// nothing while the addresses differ.
     pub mac_changes: bool,
     /// A guest may send from an address at which it does not receive.
     pub forged_transmits: bool,

@@ -2,7 +2,7 @@
 //! ESX: *Network failure detection*).
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde_with::{DeserializeFromStr, SerializeDisplay};
@@ -12,8 +12,8 @@ use crate::text::schema_of_text;
 
 /// Probe of the uplinks of a team whose links are up.
 ///
-/// Written as `off`, `beacon`, the address of a gateway such as `10.0.0.1`, or address and VLAN
-/// such as `10.0.0.1@20`.
+/// Written as `off`, `beacon`, the address of a gateway such as `10.0.0.1` or `fe80::1`, or address
+/// and VLAN such as `10.0.0.1@20`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, DeserializeFromStr, SerializeDisplay)]
 pub enum PathProbe {
     /// No probe: the state of the link decides.
@@ -23,10 +23,10 @@ pub enum PathProbe {
     /// `check_beacon`). It takes three uplinks: of two that do not hear each other, nobody knows
     /// which one has no path.
     Beacon,
-    /// Each uplink asks a gateway once a second, by ARP.
+    /// Each uplink asks a gateway once a second, by ARP or by Neighbour Discovery.
     Gateway {
         /// Address of the gateway.
-        ip: Ipv4Addr,
+        ip: IpAddr,
         /// VLAN of the gateway; 0 for none.
         vlan: u16,
     },
@@ -47,7 +47,7 @@ impl FromStr for PathProbe {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const FORMS: &str = "write off, beacon, or the IPv4 address of a gateway, with its VLAN if it has one: \
+        const FORMS: &str = "write off, beacon, or the IP address of a gateway, with its VLAN if it has one: \
                              10.0.0.1@20";
         match text {
             "off" => return Ok(Self::Off),
@@ -55,12 +55,16 @@ impl FromStr for PathProbe {
             _ => {}
         }
         let (ip, vlan) = text.split_once('@').unwrap_or((text, "0"));
-        let ip: Ipv4Addr = ip.parse().map_err(|_| FORMS)?;
+        let ip: IpAddr = ip.parse().map_err(|_| FORMS)?;
         let vlan: u16 = vlan.parse().map_err(|_| FORMS)?;
         if vlan > Vlan::MAX {
             return Err("a VLAN has a number from 1 to 4094");
         }
-        if ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast() || ip.is_loopback() {
+        let is_special = match ip {
+            IpAddr::V4(ip) => ip.is_broadcast(),
+            IpAddr::V6(ip) => ip.to_ipv4_mapped().is_some(),
+        };
+        if is_special || ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() {
             return Err("no gateway can have this address");
         }
         Ok(Self::Gateway { ip, vlan })
@@ -75,7 +79,7 @@ mod tests {
 
     #[test]
     fn each_form_is_read_and_written() {
-        for text in ["off", "beacon", "10.0.0.1", "10.0.0.1@20"] {
+        for text in ["off", "beacon", "10.0.0.1", "10.0.0.1@20", "fe80::1", "2001:db8::1@4094"] {
             let probe: PathProbe = text.parse().unwrap();
             assert_eq!(probe.to_string(), text);
             assert_eq!(serde_json::to_value(probe).unwrap(), text);
@@ -87,12 +91,18 @@ mod tests {
     fn what_cannot_be_a_gateway_is_refused() {
         for (text, why) in [
             ("", "write off"),
-            ("fe80::1", "write off"),
+            ("fe80::1%eth0", "write off"),
             ("10.0.0.1@", "write off"),
             ("10.0.0.1@4095", "from 1 to 4094"),
             ("0.0.0.0", "no gateway"),
             ("224.0.0.1", "no gateway"),
             ("127.0.0.1", "no gateway"),
+            ("255.255.255.255", "no gateway"),
+            ("::", "no gateway"),
+            ("::1", "no gateway"),
+            ("ff02::2", "no gateway"),
+            ("::ffff:10.0.0.1", "no gateway"),
+            ("fe80::1@4095", "from 1 to 4094"),
         ] {
             let error = text.parse::<PathProbe>().unwrap_err();
             assert!(error.contains(why), "{text}: {error}");

@@ -104,9 +104,17 @@ pub struct PortInfo {
     /// Owner of the port: `vm/NAME/nic0`, `netns/NAME`, `external/NAME`, `netdev/NAME`
     /// or `uplink/NAME`.
     pub owner: String,
-    /// Ethernet address; absent for an uplink, which stands for all addresses outside.
+    /// Configured Ethernet address; absent for an uplink, which stands for all addresses outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
+    /// Address that the guest's driver has set; absent if it is not known. Only QEMU's virtio cards
+    /// tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective_mac: Option<MacAddr>,
+    /// True if the port receives no frames: the guest has changed its address, which the port group
+    /// rejects.
+    #[serde(default)]
+    pub mac_rejected: bool,
     /// vSwitch of the port.
     pub vswitch: Name,
     /// Port group of the port; absent for an uplink, which has frames of all port groups.
@@ -147,8 +155,8 @@ pub struct DaemonInfo {
     pub fabric_starts: u32,
     /// Newest revision in the store.
     pub revision: u64,
-    /// Newest revision that the daemon has worked on. What the host refuses is not in force; a
-    /// resource's status tells.
+    /// Newest revision that the daemon has worked on, and the fabric, if it runs. What the host
+    /// refuses is not in force; a resource's status tells.
     #[serde(default)]
     pub reconciled: u64,
     /// Directory of the store and of the ledger of changed host settings.

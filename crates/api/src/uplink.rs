@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::link::Link;
-use crate::{MacAddr, Name};
+use crate::{MacAddr, Mtu, Name};
 
 /// Most uplinks of a vSwitch.
 pub const MOST_UPLINKS: usize = 32;
@@ -17,6 +17,64 @@ pub const MOST_UPLINKS: usize = 32;
 pub struct UplinkSpec {
     /// vSwitch that the uplink belongs to.
     pub vswitch: Name,
+    /// Way in which frames pass between the vSwitch and the interface. It stays the same as long as
+    /// the uplink exists.
+    #[serde(default, skip_serializing_if = "UplinkBackend::is_packet")]
+    pub backend: UplinkBackend,
+    /// The interface reads and writes frames in memory that it shares with the vSwitch, if its
+    /// driver can. Only with the backend `xdp`, which copies them otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub zero_copy: bool,
+}
+
+impl UplinkSpec {
+    /// Returns an uplink of a vSwitch with the default backend.
+    pub fn new(vswitch: Name) -> Self {
+        Self { vswitch, backend: UplinkBackend::default(), zero_copy: false }
+    }
+}
+
+/// Way in which frames pass between a vSwitch and the interface of an uplink.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum UplinkBackend {
+    /// A packet socket: the interface segments, computes checksums and merges segments. Best for
+    /// TCP, and for any interface.
+    #[default]
+    Packet,
+    /// An XDP socket: more short frames per second, but no offloads of the interface.
+    Xdp,
+}
+
+impl UplinkBackend {
+    /// Bytes of the longest packet that passes an XDP socket: one chunk of memory has a whole
+    /// frame.
+    pub const XDP_MTU: u32 = 3822;
+
+    /// Returns the bytes of the longest packet that passes; `None` if the interface alone decides.
+    pub const fn most_mtu(self) -> Option<u32> {
+        match self {
+            Self::Packet => None,
+            Self::Xdp => Some(Self::XDP_MTU),
+        }
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_packet(&self) -> bool {
+        *self == Self::Packet
+    }
+}
+
+/// Way in which an XDP socket and its program work at an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct XdpMode {
+    /// True if the interface's driver runs the program. Otherwise the kernel does after it has made
+    /// a packet of its own, which is slower.
+    pub native: bool,
+    /// True if the interface reads and writes frames in shared memory; false if the kernel copies
+    /// them.
+    pub zero_copy: bool,
 }
 
 /// State of an uplink.
@@ -40,17 +98,25 @@ pub struct UplinkStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed_mbit: Option<u64>,
     /// True if network I/O control is in force; absent if the vSwitch has none. It needs an
-    /// interface that states its speed.
+    /// interface that states its speed, and a fabric that is not of an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_io: Option<bool>,
     /// Bytes of the longest packet that the interface sends, without the Ethernet header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// MTU of the vSwitch, if that of the interface is smaller: somebody has changed it, or it
+    /// cannot be set. Longer packets are dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vswitch_mtu: Option<Mtu>,
+    /// Mode of the XDP socket; absent with another backend, and until the uplink is attached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xdp: Option<XdpMode>,
     /// Abilities that this kernel lacks, each with its consequence for the uplink.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// Number of frames from outside that the kernel has dropped since this daemon was started: the
-    /// fabric did not read them in time, or a virtio-net header cannot describe them.
+    /// Number of frames from outside that the kernel has dropped since this daemon was started, or
+    /// since an XDP socket was opened: the fabric did not read them in time, a virtio-net header
+    /// cannot describe them, or they do not fit into a chunk of an XDP socket.
     #[serde(default)]
     pub lost: u64,
 }

@@ -137,7 +137,7 @@ fn start(options: MicroOptions, sockets: &Sockets) -> Result<()> {
     let (send, commands) = mpsc::channel();
     let doorbell = Event::new()?;
     let to_vcpu = ToVcpu { commands: send, doorbell: Arc::new(doorbell.duplicate()?) };
-    let nics = options.nics.iter().map(|nic| Nic::new(nic.mac, nic.ip, nic.gateway)).collect();
+    let nics = options.nics.iter().map(Nic::new).collect();
     let mut machine = Machine::new(nics, options.vsock.as_ref().map(Vsock::new));
     if options.vsock.is_some() {
         let listener = machine.listen(Some(&Address::ANY_VSOCK), echo::PORT, echo::BUFFER)?;

@@ -9,7 +9,7 @@ use smoltcp::wire::EthernetAddress;
 use taut_virtq::socket_header::MAX_PAYLOAD;
 
 /// A vNIC, written `socket=PATH,mac=MAC`, with `ip=A/P`, `gateway=A`, `rx=N`, `tx=N`,
-/// `offloads=on|off`, `packed=on|off` and `in-order=on|off` after further commas.
+/// `offloads=on|off`, `packed=on|off`, `in-order=on|off` and `mtu=N` after further commas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicOptions {
     /// vhost-user socket to listen on: a path, or `fd:NUMBER` of an inherited one.
@@ -30,6 +30,8 @@ pub struct NicOptions {
     pub packed: bool,
     /// Ask for buffers to be used in order.
     pub in_order: bool,
+    /// Bytes of the longest packet, without the Ethernet header.
+    pub mtu: u16,
 }
 
 impl FromStr for NicOptions {
@@ -39,6 +41,7 @@ impl FromStr for NicOptions {
         let (mut socket, mut mac, mut ip, mut gateway) = (None, None, None, None);
         let (mut rx, mut tx) = (256, 256);
         let (mut offloads, mut packed, mut in_order) = (true, false, false);
+        let mut mtu = 1500;
         for field in text.split(',') {
             let (key, value) = field.split_once('=').ok_or_else(|| format!("`{field}` is not KEY=VALUE"))?;
             match key {
@@ -60,16 +63,17 @@ impl FromStr for NicOptions {
                 "offloads" => offloads = switch(key, value)?,
                 "packed" => packed = switch(key, value)?,
                 "in-order" => in_order = switch(key, value)?,
+                "mtu" => mtu = packet(value)?,
                 _ => {
                     return Err(format!(
-                        "`{key}` is none of socket, mac, ip, gateway, rx, tx, offloads, packed, in-order"
+                        "`{key}` is none of socket, mac, ip, gateway, rx, tx, offloads, packed, in-order, mtu"
                     ));
                 }
             }
         }
         let socket = socket.ok_or("a vNIC needs socket=PATH")?;
         let mac = mac.ok_or("a vNIC needs mac=MAC")?;
-        Ok(Self { socket, mac, ip, gateway, rx, tx, offloads, packed, in_order })
+        Ok(Self { socket, mac, ip, gateway, rx, tx, offloads, packed, in_order, mtu })
     }
 }
 
@@ -145,6 +149,11 @@ fn switch(key: &str, value: &str) -> Result<bool, String> {
     }
 }
 
+fn packet(text: &str) -> Result<u16, String> {
+    let bytes = text.parse().ok().filter(|bytes| (1280..=9190).contains(bytes));
+    bytes.ok_or_else(|| format!("`{text}` is not an MTU from 1280 to 9190 bytes"))
+}
+
 fn ring_size(text: &str) -> Result<u16, String> {
     let size = text.parse().ok().filter(|size: &u16| size.is_power_of_two() && (16..=4096).contains(size));
     size.ok_or_else(|| format!("a ring has a power of two of entries from 16 to 4096, not `{text}`"))
@@ -157,11 +166,13 @@ mod tests {
     #[test]
     fn a_vnic_is_read_with_its_defaults() {
         let nic: NicOptions =
-            "socket=/run/a.sock,mac=02:00:00:00:00:0a,ip=10.0.0.1/24,gateway=10.0.0.254,offloads=off,packed=on".parse().unwrap();
+            "socket=/run/a.sock,mac=02:00:00:00:00:0a,ip=10.0.0.1/24,gateway=10.0.0.254,offloads=off,packed=on,mtu=9000".parse().unwrap();
         assert_eq!(nic.mac, EthernetAddress([2, 0, 0, 0, 0, 10]));
         assert_eq!((nic.rx, nic.tx, nic.offloads, nic.packed, nic.in_order), (256, 256, false, true, false));
         assert_eq!(nic.ip.unwrap().to_string(), "10.0.0.1/24");
         assert_eq!(nic.gateway, Some(Ipv4Addr::new(10, 0, 0, 254)));
+        assert_eq!(nic.mtu, 9000);
+        assert_eq!("socket=/s,mac=02:00:00:00:00:01".parse::<NicOptions>().unwrap().mtu, 1500);
     }
 
     #[test]
@@ -199,6 +210,7 @@ mod tests {
             ("socket=/s,mac=02:00:00:00:00:01,tx=8", "`8`"),
             ("socket=/s,mac=02:00:00:00:00:01,packed=yes", "yes"),
             ("socket=/s,mac=02:00:00:00:00:01,speed=1", "speed"),
+            ("socket=/s,mac=02:00:00:00:00:01,mtu=9191", "9191"),
             ("socket", "KEY=VALUE"),
         ] {
             let error = text.parse::<NicOptions>().unwrap_err();

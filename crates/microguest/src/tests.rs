@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use smoltcp::wire::EthernetAddress;
 use taut_bench::agent::protocol::{AgentError, Configure, Ping, Rr, Serve, Stream};
 use taut_bench::agent::{Backend, Run, Stop};
 use taut_bench::front_end::{Link, QueueEnds};
@@ -34,8 +33,8 @@ fn guest(last: u8) -> Agent {
     let (send, commands) = mpsc::channel();
     let doorbell = Event::new().unwrap();
     let to_vcpu = ToVcpu { commands: send, doorbell: Arc::new(doorbell.duplicate().unwrap()) };
-    let net = format!("{}/24", ip(last)).parse().unwrap();
-    let nics = vec![Nic::new(EthernetAddress([2, 0, 0, 0, 0, last]), Some(net), None)];
+    let nic = format!("socket=/absent,mac=02:00:00:00:00:{last:02x},ip={}/24", ip(last));
+    let nics = vec![Nic::new(&nic.parse().unwrap())];
     let vcpu = Vcpu { machine: Machine::new(nics, None), commands, doorbell, poll: false };
     thread::spawn(move || vcpu.run());
     Agent::new(format!("micro{last}"), to_vcpu)

@@ -32,6 +32,10 @@ pub(crate) struct Seen {
     pub(crate) report: HostReport,
     /// Newest revision that a whole round of the reconcile loop has worked on.
     pub(crate) reconciled: u64,
+    /// Newest revision of these whose configuration the fabric has in force, if there is a fabric.
+    pub(crate) in_force: u64,
+    /// A connected fabric was sent a configuration that it has not put in force yet.
+    pub(crate) awaits_fabric: bool,
     /// VMs that the last plan refused to start, and why.
     pub(crate) refusals: BTreeMap<Name, String>,
     /// What the start of each VM without a process does.
@@ -44,6 +48,8 @@ pub(crate) struct Seen {
     pub(crate) refused_ports: BTreeMap<PortId, String>,
     /// Version of the fabric that serves; empty if it is not known.
     pub(crate) fabric_version: String,
+    /// True if the fabric that serves has network I/O control.
+    pub(crate) has_network_io: bool,
     /// Number of fabrics that were started.
     pub(crate) fabric_starts: u32,
     /// Begin of the interval whose load dense mode tests at its end, in milliseconds since the Unix
@@ -82,6 +88,18 @@ impl fmt::Display for StartStep {
 }
 
 impl Seen {
+    /// Notes that no fabric is connected: nothing of the configuration is waited for.
+    pub(crate) fn lose_fabric(&mut self) {
+        self.observed.fabric.ready = false;
+        self.awaits_fabric = false;
+    }
+
+    /// Notes the fabric that serves from now on, by what it has told of itself.
+    pub(crate) fn note_fabric(&mut self, version: &str, has_network_io: bool) {
+        version.clone_into(&mut self.fabric_version);
+        self.has_network_io = has_network_io;
+    }
+
     /// Copies what the rules need to know of the host.
     pub(crate) fn for_rules(&self) -> (Observed, HostReport) {
         (self.observed.clone(), self.report.clone())

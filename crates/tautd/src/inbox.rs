@@ -8,7 +8,7 @@ use taut_api::fabric::capture::Directions;
 use taut_api::link::WantedLink;
 use taut_api::machine::DiskLimits;
 use taut_api::route::UpgradedFabric;
-use taut_api::{ApiError, Name};
+use taut_api::{ApiError, MacAddr, Name};
 use tokio::sync::oneshot;
 
 /// A message to the reconcile loop. Any message makes it observe and plan at once.
@@ -24,6 +24,8 @@ pub(crate) enum Message {
     DiskLimited(Name, DiskLimits),
     /// QEMU shows the guest this link on the card with this index.
     LinkSet(Name, usize, WantedLink),
+    /// The guest's drivers have set these addresses, by card; the number is that of the process.
+    Addresses(Name, u32, Vec<Option<MacAddr>>),
     /// The QEMU of a VM has finished starting; this is its process.
     Ready(Name, u32),
     /// A user asked to kill a VM's process.

@@ -1,7 +1,7 @@
 //! Threads that talk to QEMU's monitor, which may be slow.
 
 use std::io;
-use std::thread::Builder;
+use std::thread::{Builder, JoinHandle};
 
 use taut_api::Name;
 
@@ -18,6 +18,6 @@ pub(crate) fn spawn(vm: &Name, task: &str, work: impl FnOnce() + Send + 'static)
 }
 
 /// Does the same as [`spawn`], and returns the error.
-pub(crate) fn try_spawn(vm: &Name, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    Builder::new().name(format!("qmp-{vm}")).stack_size(STACK).spawn(work).map(drop)
+pub(crate) fn try_spawn(vm: &Name, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    Builder::new().name(format!("qmp-{vm}")).stack_size(STACK).spawn(work)
 }

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use taut_api::Name;
 use taut_api::confinement::Confinement;
 use taut_api::enforcement::{LimitKind, VmReport};
 use taut_api::fabric::PortId;
@@ -17,12 +16,15 @@ use taut_api::tune::{HostTune, TuneTest};
 use taut_api::uplink::UplinkStatus;
 use taut_api::vm::{NicStatus, Phase, Power, VmDesired, VmKind, VmSize, VmStatus, VmciStatus};
 use taut_api::vmci::VmciSpec;
+use taut_api::{Mtu, Name};
 use taut_plan::explain::{explain_latency, explain_machine, explain_resources};
 use taut_plan::facts::{InterfaceSeen, MachineSize, Process};
+use taut_plan::network::addresses::{effective_address, is_rejected};
 use taut_plan::network::coalescing::choose_coalescing;
 use taut_plan::network::dense::is_governed;
 use taut_plan::network::links::is_taken_down;
 use taut_plan::network::lro::choose_lro;
+use taut_plan::network::mtu::{short_interface, vswitch_mtu};
 use taut_plan::network::shaping::choose_shaping;
 use taut_plan::network::vsock_devices;
 use taut_plan::resources::Decided;
@@ -72,7 +74,11 @@ pub(crate) fn vm(
         vmci: vmci(running, seen, run_dir, name, vm),
         latency: explain_latency(&seen.observed, &seen.report, decided, name, as_running),
         resources: explain_resources(running, &seen.observed, &seen.report, decided, name, as_running),
-        machine: with_vmci_restart(explain_machine(&seen.observed, &seen.report, name, vm), process, vm),
+        machine: with_vmci_restart(
+            explain_machine(running, &seen.observed, &seen.report, name, vm),
+            process,
+            vm,
+        ),
     }
 }
 
@@ -215,8 +221,12 @@ fn nic(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired, index: usize
     let spec = &vm.vm.nics[index];
     let port = desired.numbers.port(&owner);
     let (link, reason) = port_link(desired, seen, &owner);
+    let mac = spec.mac.unwrap_or_else(|| owner.derived_mac());
+    let effective_mac = effective_address(&seen.observed, &owner);
     NicStatus {
-        mac: spec.mac.unwrap_or_else(|| owner.derived_mac()),
+        mac,
+        effective_mac,
+        mac_rejected: effective_mac.is_some_and(|to| is_rejected(desired, &spec.portgroup, mac, to)),
         portgroup: spec.portgroup.clone(),
         port: port.map_or(0, |port| u32::from(port.0)),
         link,
@@ -287,7 +297,15 @@ pub(crate) fn netdev(desired: &Desired, seen: &Seen, name: &Name) -> NetdevStatu
     let owner = Owner::Netdev(name.clone());
     let observed = seen.observed.netdevs.get(name);
     let InterfacePort { port, attached, link, reason } = interface(desired, seen, &owner, observed, name);
-    NetdevStatus { port, attached, link, reason, lost: observed.map_or(0, |seen| seen.lost_frames) }
+    NetdevStatus {
+        port,
+        attached,
+        link,
+        reason,
+        mtu: observed.map(|seen| seen.mtu),
+        vswitch_mtu: missed_mtu(desired, seen, &owner),
+        lost: observed.map_or(0, |seen| seen.lost_frames),
+    }
 }
 
 /// Returns the status of an uplink. Its link is that of its interface.
@@ -305,11 +323,18 @@ pub(crate) fn uplink(desired: &Desired, seen: &Seen, name: &Name) -> UplinkStatu
         reason,
         mac: observed.and_then(|seen| seen.mac),
         speed_mbit,
-        network_io: has_network_io.then_some(attached && speed_mbit.is_some()),
+        network_io: has_network_io.then_some(attached && speed_mbit.is_some() && seen.has_network_io),
         mtu: observed.map(|seen| seen.mtu),
+        vswitch_mtu: missed_mtu(desired, seen, &owner),
+        xdp: observed.and_then(|seen| seen.xdp),
         missing: observed.map(|seen| seen.missing.clone()).unwrap_or_default(),
         lost: observed.map_or(0, |seen| seen.lost_frames),
     }
+}
+
+/// Returns the MTU of the vSwitch of an interface that has a smaller one.
+fn missed_mtu(desired: &Desired, seen: &Seen, owner: &Owner) -> Option<Mtu> {
+    short_interface(desired, &seen.observed, owner).and_then(|_| vswitch_mtu(desired, owner))
 }
 
 /// Returns the status of a network card, of which `card` is known. `is_settled` tells whether the

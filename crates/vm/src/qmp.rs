@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 pub use self::socket::MonitorSocket;
 pub(crate) use self::socket::connect_to;
 
-/// Longest accepted line in bytes. QEMU's longest answers have some hundred bytes per vCPU.
+/// Longest accepted line in bytes. QEMU's longest answers have some hundred bytes per vCPU, or at
+/// most 27 KiB for the receive filter of each of at most 32 cards.
 const MOST_LINE: usize = 1 << 20;
 /// Number of characters of a malformed message that an error quotes.
 const MOST_QUOTED: usize = 200;
@@ -63,6 +64,11 @@ pub enum QmpError {
 }
 
 impl QmpError {
+    /// Returns the error for an answer that is not of the expected form.
+    pub(crate) fn unexpected(answer: &Value) -> Self {
+        Self::Protocol(shortened(answer))
+    }
+
     /// Returns whether QEMU refused a command because what it names does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused { class, .. } if class == "DeviceNotFound")

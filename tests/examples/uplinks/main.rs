@@ -15,6 +15,8 @@
 //! * `uplinks path TIMES SECONDS` lets the path of an uplink die so many times, for a gateway and
 //!   for beacons, and then come and go for so long.
 //! * `uplinks capture MIB` captures a TCP stream of so many MiB between two namespaces.
+//! * `uplinks rates WAY SIZE SECONDS` sends as many frames as pass by an uplink on veth, whose
+//!   backend is WAY (`packet`, `xdp`), or by a Linux bridge (`bridge`).
 //!
 //! Each prints one line of JSON.
 
@@ -27,6 +29,7 @@ mod flows;
 mod load;
 mod netdev;
 mod path;
+mod rates;
 mod restart;
 mod rig;
 mod shares;
@@ -52,8 +55,9 @@ fn main() -> Outcome<()> {
         ["shares", seconds] => shares::run(seconds.parse()?)?,
         ["path", times, seconds] => path::run(times.parse()?, seconds.parse()?)?,
         ["capture", mib] => capture::run(mib.parse()?)?,
+        ["rates", way, size, seconds] => rates::run(way, size.parse()?, seconds.parse()?)?,
         _ => return Err("usage: uplinks failover LOSSES DEAD | veth LOSSES DEAD | restart TIMES | both TIMES | flood FRAMES | load RUNS | flows COUNT | announce \
-                         PORTS | netdev TIMES | shares SECONDS | path TIMES SECONDS | capture MIB"
+                         PORTS | netdev TIMES | shares SECONDS | path TIMES SECONDS | capture MIB | rates WAY SIZE SECONDS"
             .into()),
     };
     println!("{found}");

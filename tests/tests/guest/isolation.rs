@@ -148,6 +148,10 @@ initrd = \"{image}/initrd\"
     /// Asserts that outside reaches the server through the firewall, and that nobody inside reaches
     /// outside.
     fn control(&self) {
+        let speed = "firewall: eth0 states 10000 Mbit/s";
+        eventually("the guest reads a speed", || {
+            self.taut.ok(["vm", "log", "firewall"]).contains(speed).then_some(())
+        });
         eventually("pings pass the firewall", || (self.outside.pings("10.73.0.10", 3) == 3).then_some(()));
         assert_eq!(self.server.pings("10.72.0.9", 2), 0, "the firewall lets nothing out by itself");
     }

@@ -1,5 +1,6 @@
 //! Tests that boot VMs in QEMU; emulation is enough.
 
+mod addresses;
 mod boot;
 mod channel;
 mod check;
@@ -12,6 +13,7 @@ mod huge_pages;
 mod intruder;
 mod isolation;
 mod links;
+mod mtu;
 mod nested;
 mod numa;
 mod preload;

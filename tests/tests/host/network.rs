@@ -8,6 +8,8 @@ fn ordinary_programs_reach_each_other() {
     let a = Netns::attach(&taut, "a", "lan", "10.71.0.1");
     let b = Netns::attach(&taut, "b", "lan", "10.71.0.2");
     a.reaches(&b.ip, 20);
+    let stated = a.run("cat", ["/sys/class/net/taut0/speed", "/sys/class/net/taut0/duplex"]).stdout;
+    assert_eq!(String::from_utf8_lossy(&stated), "10000\nfull\n");
 
     let _server = b.iperf3_server();
     let output = a.run("iperf3", ["-c", "10.71.0.2", "-n", "64M", "-J"]);

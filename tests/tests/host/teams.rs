@@ -250,6 +250,60 @@ fn a_path_that_is_dead_is_left_although_the_link_is_up() {
     assert!(refusal.contains("probes the paths of its uplinks"), "{refusal}");
 }
 
+/// A card, and a network namespace at the other end of its cable.
+struct Far {
+    card: String,
+    namespace: String,
+}
+
+impl Far {
+    fn new(number: usize) -> Self {
+        let (card, namespace) = (
+            format!("tw{:x}-{number}", std::process::id()),
+            format!("taut-far{:x}-{number}", std::process::id()),
+        );
+        ip(&format!("netns add {namespace}"));
+        ip(&format!("link add {card} type veth peer name eth0 netns {namespace}"));
+        ip(&format!("-n {namespace} link set eth0 up"));
+        Self { card, namespace }
+    }
+
+    fn address(&self, change: &str) {
+        ip(&format!("-n {} addr {change} fd00::1/64 dev eth0 nodad", self.namespace));
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        // Its end of the cable, and so the card, go with it. This may be the end of a failed test.
+        let _ = std::process::Command::new("ip").args(["netns", "del", &self.namespace]).status();
+    }
+}
+
+#[test]
+fn linux_as_a_gateway_answers_each_uplink_by_neighbour_discovery() {
+    let far = [0, 1].map(Far::new);
+    let taut = Taut::start().with_lan();
+    for end in &far {
+        end.address("add");
+        taut.ok(["uplink", "add", "sw", &end.card]);
+    }
+    taut.ok(["vswitch", "set", "sw", "--probe", "fd00::1"]);
+    assert_eq!(taut.json(["vswitch", "show", "sw"])["spec"]["teaming"]["probe"], "fd00::1");
+    let reason = |end: &Far| taut.json(["uplink", "show", &end.card])["status"]["reason"].clone();
+    // Of a fabric that hears nobody, none is lost; so one that does not answer shows that the other
+    // one does.
+    for (silent, answers) in [(&far[0], &far[1]), (&far[1], &far[0])] {
+        silent.address("del");
+        eventually("the uplink without an answer is left", || {
+            reason(silent).as_str()?.contains("its cable leads nowhere").then_some(())
+        });
+        assert!(reason(answers).is_null());
+        silent.address("add");
+        eventually("it is used again", || reason(silent).is_null().then_some(()));
+    }
+}
+
 #[test]
 fn frames_that_cross_the_edge_are_counted_as_they_are_on_the_wire() {
     let mut rig = Rig::new();

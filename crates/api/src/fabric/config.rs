@@ -143,6 +143,10 @@ pub struct PortConfig {
     /// Ethernet address that the switch knows for the port. Of an uplink, the address of its card,
     /// from which probes are sent.
     pub mac: MacAddr,
+    /// Address that the guest's driver has set, which may be any. `None` if it is not known: then
+    /// the fabric infers it from the frames that the port sends.
+    #[serde(default)]
+    pub effective: Option<MacAddr>,
     /// IPv4 address from the port's document, announced by gratuitous ARP.
     #[serde(default)]
     pub ip: Option<Ipv4Addr>,
@@ -156,6 +160,10 @@ pub struct PortConfig {
     pub coalescing: Coalescing,
     /// Merges TCP segments for the port, if the guest's driver accepts merged ones.
     pub lro: bool,
+    /// Bytes of the longest packet that the port sends and receives, without the Ethernet header
+    /// and a tag. `None`: the longest of IP. Ports to guests of one segment have the same.
+    #[serde(default)]
+    pub mtu: Option<u16>,
     /// Rules for its front end, if it has one.
     #[serde(default)]
     pub front_end: FrontEndRules,
@@ -196,12 +204,14 @@ impl PortConfig {
             segment,
             vlan: Vlan::default(),
             mac,
+            effective: None,
             ip: None,
             security: Security::default(),
             shaping: Shaping::default(),
             mac_learning: None,
             coalescing: Coalescing::Disabled,
             lro: false,
+            mtu: None,
             front_end: FrontEndRules::default(),
             team: None,
             speed: None,

@@ -38,7 +38,7 @@ drop_reasons! {
     ForgedTransmit = "forged source address",
     /// Shorter than an Ethernet header, or than one with a tag if the frame has a tag.
     Runt = "frame shorter than an Ethernet header",
-    /// Longer than any buffer or offload allows.
+    /// Longer than the MTU of the port that counts it.
     Oversize = "frame too long",
     /// The sender's virtio-net header is inconsistent, or contradicts the frame.
     BadHeader = "bad virtio-net header",
@@ -71,4 +71,7 @@ drop_reasons! {
     WrongUplink = "arrived at an uplink that the receiver does not use",
     /// No uplink of the sender's team has a link.
     NoUplink = "no uplink with a link",
+    /// The receiver's guest has given its card another address than the configured one, and
+    /// `mac_changes` is rejected.
+    AddressChanged = "receiver changed its address, which its port group rejects",
 }

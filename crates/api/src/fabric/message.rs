@@ -94,8 +94,24 @@ pub enum Attachment {
     /// A packet socket that is bound to a network card, with a ring for received frames; and the
     /// file of the kernel that tells whether the card has a carrier.
     Packet(PacketSocket),
+    /// An XDP socket that is bound to a network card, with four other descriptors: the file of the
+    /// kernel that tells whether the card has a carrier, the memory of its frames, the link of the
+    /// program that hands it frames, and a packet socket that makes the card promiscuous. The last
+    /// two are only kept open.
+    Xdp(Box<XdpSocket>),
     /// A session that another fabric began, with its descriptors.
     Session(SessionRecord),
+}
+
+impl Attachment {
+    /// Returns the number of descriptors of a device or listening socket.
+    pub const fn descriptors(&self) -> usize {
+        match self {
+            Self::Xdp(_) => 5,
+            Self::Packet(_) => 2,
+            Self::Connected | Self::Listening | Self::Tap { .. } | Self::Session(_) => 1,
+        }
+    }
 }
 
 /// Properties of a packet socket (packet(7)), as `tautd` has set it up. A virtio-net header of ten
@@ -119,6 +135,62 @@ pub struct PacketRing {
     pub block: u32,
     /// Number of blocks.
     pub blocks: u32,
+}
+
+/// Properties of an XDP socket (`AF_XDP`), as `tautd` has set it up. Descriptors and addresses in
+/// its rings have the kernel's format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct XdpSocket {
+    /// Ring of received frames.
+    pub receive: XdpRing,
+    /// Ring of chunks that the kernel may fill with frames.
+    pub fill: XdpRing,
+    /// Ring of frames to be sent.
+    pub transmit: XdpRing,
+    /// Ring of chunks whose frames the kernel has sent.
+    pub completion: XdpRing,
+    /// Memory of the frames.
+    pub memory: XdpMemory,
+}
+
+/// Shape of a ring of an XDP socket: offsets in its mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct XdpRing {
+    /// Number of entries, a power of two.
+    pub entries: u32,
+    /// Offset of the producer's index.
+    pub producer: u64,
+    /// Offset of the consumer's index.
+    pub consumer: u64,
+    /// Offset of the flags.
+    pub flags: u64,
+    /// Offset of the first entry.
+    pub first: u64,
+}
+
+/// Shape of the memory file of an XDP socket. It begins with notes of the fabric for its successor:
+/// a word for all received frames in the first page, then a word for each chunk of frames to be
+/// sent. Chunks of received frames come before those of frames to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct XdpMemory {
+    /// Bytes of a chunk, a power of two.
+    pub chunk: u32,
+    /// Number of chunks for received frames.
+    pub receiving: u32,
+    /// Number of chunks for frames to be sent.
+    pub sending: u32,
+    /// Offset of the first chunk, a multiple of the page size.
+    pub first: u64,
+}
+
+impl XdpMemory {
+    /// Offset of the words for chunks of frames to be sent.
+    pub const WORDS: u64 = 4096;
+
+    /// Returns the bytes of the file.
+    pub const fn bytes(&self) -> u64 {
+        self.first + self.chunk as u64 * (self.receiving as u64 + self.sending as u64)
+    }
 }
 
 /// Messages from the fabric.
@@ -151,6 +223,15 @@ pub enum FromFabric {
         /// The fabric knows [`ToFabric::Capture`].
         #[serde(default)]
         has_captures: bool,
+        /// The fabric knows [`FabricConfig::network_io`].
+        #[serde(default)]
+        has_network_io: bool,
+        /// The fabric asks gateways with IPv6 addresses ([`crate::PathProbe::Gateway`]).
+        #[serde(default)]
+        asks_ipv6: bool,
+        /// The fabric knows [`Attachment::Xdp`].
+        #[serde(default)]
+        has_xdp: bool,
     },
     /// Answer to [`ToFabric::Ping`].
     Pong {
@@ -182,8 +263,8 @@ pub enum FromFabric {
     Attached {
         /// The port.
         port: PortId,
-        /// Kind of the descriptor: [`Attachment::Tap`], [`Attachment::Packet`] or
-        /// [`Attachment::Listening`].
+        /// Kind of the descriptor: [`Attachment::Tap`], [`Attachment::Packet`],
+        /// [`Attachment::Xdp`] or [`Attachment::Listening`].
         via: Attachment,
     },
     /// A session began or changed. Its descriptors travel with the message and replace all earlier

@@ -85,7 +85,9 @@ impl Control {
                         port.moderate(wanted.coalescing);
                         changed.insert(id);
                     }
-                    let place = |config: &PortConfig| (config.segment, config.vlan.clone(), config.mac);
+                    let place = |config: &PortConfig| {
+                        (config.segment, config.vlan.clone(), config.mac, config.effective.is_some())
+                    };
                     if place(config) != place(wanted) {
                         port.address.reset();
                     }

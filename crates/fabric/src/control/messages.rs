@@ -65,6 +65,9 @@ impl Control {
             balances_load: true,
             has_netdevs: true,
             has_captures: true,
+            has_network_io: true,
+            asks_ipv6: true,
+            has_xdp: true,
         };
         self.tautd.welcome(&welcome, protocol == PROTOCOL);
         if protocol != PROTOCOL {

@@ -8,6 +8,7 @@ use taut_api::Vlan;
 use taut_api::fabric::capture::Direction;
 use taut_api::fabric::counters::PortWord;
 use taut_api::fabric::{DropReason, PortId};
+use taut_api::teaming::TeamPolicy;
 use taut_uplink::team::{Address, Proof, announcements_of};
 
 use super::Control;
@@ -89,11 +90,17 @@ impl Control {
     /// Tells physical switches that the address of a port is behind an uplink. Returns whether the
     /// card has taken all frames; the port's own frames tell the same later.
     fn announce(&self, port: PortId, uplink: PortId) -> bool {
-        let Some((config, _)) = self.entries.get(&port).and_then(Entry::port) else { return false };
+        let Some((config, port)) = self.entries.get(&port).and_then(Entry::port) else { return false };
         // On a trunk it is not known in which VLAN the guest uses its address.
         let ip = config.ip.filter(|_| matches!(config.vlan, Vlan::Access(_)));
         let ips = ip.into_iter().map(IpAddr::V4).collect();
-        let address = Address { mac: config.mac.0, ips, is_router: None };
+        let mac = port.address.current(config.mac.into()).octets();
+        let team = config.team.and_then(|team| self.config.teams.get(usize::from(team)));
+        if mac != config.mac.0 && team.is_some_and(|team| team.policy == TeamPolicy::SourceMac) {
+            // `uplink` is that of the configured address. This one's frames may leave by another.
+            return false;
+        }
+        let address = Address { mac, ips, is_router: None };
         let frames = announcements_of(&address);
         let mut all =
             frames.iter().flat_map(|frame| first_vlans(&config.vlan).map(|vlan| tagged(frame, vlan)));
@@ -103,12 +110,14 @@ impl Control {
     /// Sends a frame by an uplink. Returns whether the card has taken it.
     fn send_by(&self, uplink: PortId, frame: &[u8]) -> bool {
         let Some((_, uplink)) = self.entries.get(&uplink).and_then(Entry::port) else { return false };
-        let put = uplink.rx(PairIdx::FIRST).end.as_mut().map(|end| end.put_bytes(frame));
-        let dropped = match put {
+        let slot = &mut uplink.rx(PairIdx::FIRST);
+        let dropped = match slot.end.as_mut().map(|end| end.put_bytes(frame)) {
             Some(Put::Done | Put::Queued) => None,
             Some(Put::NotNow(reason) | Put::Refused(reason)) => Some(reason),
             Some(Put::Failed(_)) | None => Some(DropReason::PortDown),
         };
+        // What is left is sent with the next frame of a port.
+        slot.publish(Instant::now(), &uplink.counters);
         let captures = uplink.captures();
         captures.record(Direction::Rx, dropped, frame.len(), &|space| Body::Host(frame).copy_to(space));
         dropped.is_none()

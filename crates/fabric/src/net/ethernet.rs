@@ -30,6 +30,13 @@ impl From<MacAddr> for MacKey {
 }
 
 impl MacKey {
+    /// The six octets of the address.
+    pub fn octets(self) -> [u8; 6] {
+        let mut octets = [0; 6];
+        octets.copy_from_slice(&self.0.to_le_bytes()[..6]);
+        octets
+    }
+
     /// Tells whether a network card can have this address: it is unicast and not zero.
     pub const fn is_assignable(self) -> bool {
         self.0 != 0 && !self.is_multicast()

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::net::ethernet::MacKey;
 
-/// The address at which a port receives, where its guest may change it.
+/// The address at which a port receives and from which it sends, where its guest may change it.
 ///
 /// Zero stands for the configured address.
 #[derive(Debug, Default)]
@@ -15,6 +15,14 @@ impl Address {
     /// Returns to the configured address.
     pub fn reset(&self) {
         self.0.store(0, Relaxed);
+    }
+
+    /// The address at which the port receives.
+    pub fn current(&self, configured: MacKey) -> MacKey {
+        match self.0.load(Relaxed) {
+            0 => configured,
+            own => MacKey(own),
+        }
     }
 
     /// Tells whether the port receives at `mac`.

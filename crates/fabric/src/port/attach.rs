@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use taut_api::fabric::ForeignFd;
-use taut_api::fabric::message::PacketSocket;
+use taut_api::fabric::message::{PacketSocket, XdpSocket};
 
 use super::Port;
 use super::end::{RxEnd, TxEnd};
 use super::notifier::Notifier;
 use super::slot::TxSlot;
-use super::{packet, stream, tap, vnic};
+use super::{packet, stream, tap, vnic, xdp};
 use crate::net::queue::{Direction, PairIdx, QueueIdx};
 use crate::net::software_offload::Offloads;
 use crate::sys::epoll::{EventFlags, set_nonblocking};
@@ -120,6 +120,19 @@ impl Port {
         let rx = RxEnd::Packet(packet::Rx::new(Arc::clone(&socket), setup));
         let tx = TxEnd::Packet(packet::Tx::new(&socket, setup, self.counters.clone())?);
         self.attach(socket, READABLE | EventFlags::OUT, (rx, tx), mailboxes)
+    }
+
+    /// Attaches an XDP socket that is bound to a card of the host, with the memory of its frames.
+    pub fn attach_xdp(
+        &self,
+        socket: Arc<ForeignFd>,
+        memory: &ForeignFd,
+        setup: &XdpSocket,
+        mailboxes: &Mailboxes,
+    ) -> io::Result<()> {
+        set_nonblocking(&*socket)?;
+        let (rx, tx) = xdp::map(self.id, &socket, memory, setup)?;
+        self.attach(socket, READABLE, (RxEnd::Xdp(rx), TxEnd::Xdp(tx)), mailboxes)
     }
 
     fn attach(

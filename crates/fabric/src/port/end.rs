@@ -1,7 +1,7 @@
 //! Ends: what can be attached to a queue.
 
 use super::frame::{Frame, Put};
-use super::{packet, stream, tap, vnic};
+use super::{packet, stream, tap, vnic, xdp};
 use crate::net::software_offload::Offloads;
 
 /// The source of a transmit queue's frames.
@@ -19,14 +19,12 @@ pub enum TxEnd {
     Stream(stream::Tx),
     /// A card of the host.
     Packet(packet::Tx),
+    /// A card of the host without offloads.
+    Xdp(xdp::Tx),
 }
 
 /// The destination of a receive queue's frames.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large variant is the fast path, which must not follow another pointer"
-)]
 pub enum RxEnd {
     /// A guest's receive ring.
     Vnic(vnic::Rx),
@@ -36,6 +34,8 @@ pub enum RxEnd {
     Stream(stream::Rx),
     /// A card of the host.
     Packet(packet::Rx),
+    /// A card of the host without offloads.
+    Xdp(xdp::Rx),
 }
 
 impl RxEnd {
@@ -45,7 +45,7 @@ impl RxEnd {
         match self {
             Self::Vnic(end) => end.offloads,
             Self::Tap(end) => end.offloads,
-            Self::Stream(_) => Offloads::NONE,
+            Self::Stream(_) | Self::Xdp(_) => Offloads::NONE,
             Self::Packet(end) => end.offloads,
         }
     }
@@ -58,6 +58,7 @@ impl RxEnd {
             Self::Tap(end) => end.put(frame),
             Self::Stream(end) => end.put(frame),
             Self::Packet(end) => end.put(frame),
+            Self::Xdp(end) => end.put(frame),
         }
     }
 
@@ -68,6 +69,7 @@ impl RxEnd {
             Self::Tap(end) => end.put_bytes(bytes),
             Self::Stream(end) => end.put_bytes(bytes),
             Self::Packet(end) => end.put_bytes(bytes),
+            Self::Xdp(end) => end.put_bytes(bytes),
         }
     }
 }

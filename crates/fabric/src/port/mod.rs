@@ -32,6 +32,7 @@ pub mod tap;
 pub mod vnic;
 pub mod vnic_device;
 pub mod wait_budget;
+pub mod xdp;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
@@ -57,7 +58,7 @@ pub use frame::{Body, Failure, Frame, Fresh, Put};
 use network_io::{NetworkIo, NetworkIoSetup};
 use paced::Paced;
 pub use proofs::Proofs;
-use reservation::{Budget, Reservation};
+use reservation::{Budget, Reservation, Sent};
 pub use slot::{RxSlot, TxSlot};
 
 /// A configured port.
@@ -89,7 +90,7 @@ pub struct Port {
     has_network_io: AtomicBool,
     /// Captures of the port's frames, for the next switch.
     captures: Mutex<Captures>,
-    /// What the port has reserved on uplinks.
+    /// Reservations of the port on uplinks.
     reservation: Mutex<Option<Reservation>>,
 }
 
@@ -179,8 +180,8 @@ impl Port {
     /// Handles what is due at a receive queue, and sets a timer for what is due later.
     ///
     /// Callers: the queue's timer for `when` has expired, the guest added buffers, or the ring
-    /// started.
-    pub fn rx_due(&self, pair: PairIdx, when: Instant, now: Instant, timers: &mut Timers) {
+    /// started. Returns `true` if an end that announces no room has room again.
+    pub fn rx_due(&self, pair: PairIdx, when: Instant, now: Instant, timers: &mut Timers) -> bool {
         let mut slot = self.rx(pair);
         slot.deadline.expire(when);
         let next = slot.due(now, &self.counters);
@@ -189,6 +190,10 @@ impl Port {
             && slot.deadline.request(next)
         {
             timers.set(next, Wake::Receiver(self.id, pair));
+        }
+        match &mut slot.end {
+            Some(RxEnd::Xdp(end)) => end.has_room_again(),
+            _ => false,
         }
     }
 
@@ -294,11 +299,11 @@ impl Port {
         lock(&self.captures).clone()
     }
 
-    /// Sets what the port has reserved on uplinks, for itself and together with its class. It
-    /// counts from now on. Workers learn with the next plan whether the port has a reservation.
+    /// Sets what the port has reserved on uplinks, for itself and together with its class. What the
+    /// port sends counts from now on. Workers learn with the next plan whether the port has a
+    /// reservation.
     pub fn reserve(&self, own: Option<Budget>, class: Option<Arc<Mutex<Budget>>>) {
-        let sent = self.counters.get(PortWord::WireTxBytes);
-        *lock(&self.reservation) = Reservation::new(own, class, sent);
+        *lock(&self.reservation) = Reservation::new(own, class, self.sent());
     }
 
     /// Tells whether the port has a reservation on an uplink.
@@ -311,11 +316,18 @@ impl Port {
         lock(&self.reservation).as_ref().is_some_and(|reservation| reservation.is_behind(now))
     }
 
-    /// Counts what the port has sent to uplinks since the last time towards its reservation.
-    pub fn count_reserved(&self, now: Instant) {
+    /// Counts what the port has sent since the last time towards its reservation: what went to
+    /// uplinks or, if the port `came_first` for its reservation, everything.
+    pub fn count_reserved(&self, came_first: bool, now: Instant) {
         if let Some(reservation) = &mut *lock(&self.reservation) {
-            reservation.count(self.counters.get(PortWord::WireTxBytes), now);
+            reservation.count(self.sent(), came_first, now);
         }
+    }
+
+    /// Returns the bytes that the port has ever sent.
+    fn sent(&self) -> Sent {
+        let [outside, all] = [PortWord::WireTxBytes, PortWord::TxBytes].map(|word| self.counters.get(word));
+        Sent { outside, all }
     }
 
     /// The shaper of the frames that the port sends; `None` if they were never shaped.

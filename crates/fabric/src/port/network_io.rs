@@ -48,7 +48,7 @@ struct Sender {
     waiting: u8,
     /// The pair that had the last turn.
     last: u32,
-    /// Bytes that were noted as sent and were not: the next ones are not noted.
+    /// Bytes that were noted as sent and wait: the next ones are not noted.
     unsent: u64,
 }
 
@@ -163,7 +163,7 @@ impl NetworkIo {
         }
     }
 
-    /// Takes back what was noted as sent and was not. The sender has had its turn for it.
+    /// Takes back what was noted as sent and waits. The sender has had its turn for it.
     pub fn not_sent(&mut self, from: PortId, bytes: u64) {
         if let Some(sender) = self.sender(from) {
             sender.unsent += bytes;

@@ -4,8 +4,9 @@
 //! send short frames, a round takes longer than a reservation can wait. So workers serve sources
 //! whose [`Reservation`] is behind before the others.
 //!
-//! A [`Budget`] says how long a reservation is served. What a port sends counts, whether or not it
-//! came first for it. So precedence gives a port its reservation and hardly more.
+//! A [`Budget`] says how long a reservation is served. What a port sends outside counts, whether or
+//! not it came first for it. What it sends to others counts if it came first. So precedence gives a
+//! port its reservation and hardly more, wherever its frames go.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -18,7 +19,8 @@ use crate::sys::lock::lock;
 /// saved up more.
 const MOST_ARREARS: Duration = Duration::from_millis(2);
 /// Longest time for which a port has no precedence after it has sent more than its reservation. A
-/// burst of 64 long frames takes as long at 8 Mbit/s.
+/// burst of 64 long frames takes as long at 8 Mbit/s. A smaller reservation gives precedence to a
+/// burst in this time, which may be more than is reserved.
 const MOST_AHEAD: Duration = Duration::from_millis(100);
 /// Part of a reservation by which its budget is larger. Frames in turns that a port has by its
 /// shares count as well, and do not serve the reservation.
@@ -62,14 +64,23 @@ impl Budget {
 pub struct Reservation {
     own: Option<Budget>,
     class: Option<Arc<Mutex<Budget>>>,
-    /// Bytes on the wire that have been counted, of those that the port has ever sent.
-    counted: u64,
+    /// What has been looked at, of all that the port has ever sent.
+    counted: Sent,
+}
+
+/// Bytes that a port has ever sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sent {
+    /// Bytes on the wire, to uplinks.
+    pub outside: u64,
+    /// Bytes of frames, wherever they went, dropped ones included.
+    pub all: u64,
 }
 
 impl Reservation {
     /// Creates the reservations of a port that has sent so many bytes until now. `None` if it has
     /// none.
-    pub fn new(own: Option<Budget>, class: Option<Arc<Mutex<Budget>>>, sent: u64) -> Option<Self> {
+    pub fn new(own: Option<Budget>, class: Option<Arc<Mutex<Budget>>>, sent: Sent) -> Option<Self> {
         (own.is_some() || class.is_some()).then_some(Self { own, class, counted: sent })
     }
 
@@ -79,11 +90,13 @@ impl Reservation {
             || self.class.as_ref().is_some_and(|class| lock(class).is_behind(now))
     }
 
-    /// Counts what the port has sent since the last time. `sent` is all that it has ever sent, in
-    /// bytes on the wire.
-    pub fn count(&mut self, sent: u64, now: Instant) {
-        let bytes = sent.saturating_sub(self.counted);
+    /// Counts what the port has sent since the last time: what went outside or, if the port
+    /// `came_first`, everything. `sent` is all that it has ever sent.
+    pub fn count(&mut self, sent: Sent, came_first: bool, now: Instant) {
+        let outside = sent.outside.saturating_sub(self.counted.outside);
+        let all = sent.all.saturating_sub(self.counted.all);
         self.counted = sent;
+        let bytes = if came_first { outside.max(all) } else { outside };
         if let Some(own) = &mut self.own {
             own.count(bytes, now);
         }
@@ -101,6 +114,10 @@ mod tests {
 
     fn mbit(rate: u64) -> BitRate {
         BitRate(rate * 1_000_000)
+    }
+
+    fn outside(bytes: u64) -> Sent {
+        Sent { outside: bytes, all: bytes }
     }
 
     /// Looks every 100 µs for a second whether the reservation is behind, and sends a burst if it
@@ -161,16 +178,29 @@ mod tests {
         let class = Arc::new(Mutex::new(Budget::new(mbit(8), now)));
         let port = |own: Option<u64>, sent| {
             let own = own.map(|rate| Budget::new(mbit(rate), now));
-            Reservation::new(own, Some(Arc::clone(&class)), sent).unwrap()
+            Reservation::new(own, Some(Arc::clone(&class)), outside(sent)).unwrap()
         };
         let [mut one, other, third] = [port(None, 5000), port(None, 0), port(Some(1), 0)];
         assert!(one.is_behind(now) && other.is_behind(now));
-        one.count(5000, now);
+        one.count(outside(5000), true, now);
         assert!(other.is_behind(now), "nothing was sent since the reservation was made");
-        one.count(6000, now);
+        one.count(outside(6000), true, now);
         assert!(!one.is_behind(now) && !other.is_behind(now));
         assert!(third.is_behind(now), "it has a reservation of its own");
         assert!(other.is_behind(now + Duration::from_millis(1)));
-        assert!(Reservation::new(None, None, 0).is_none());
+        assert!(Reservation::new(None, None, Sent::default()).is_none());
+    }
+
+    #[test]
+    fn frames_to_others_count_if_they_came_first() {
+        let now = Instant::now();
+        let own = Some(Budget::new(mbit(8), now));
+        let mut reservation = Reservation::new(own, None, Sent::default()).unwrap();
+        reservation.count(Sent { outside: 0, all: 5000 }, false, now);
+        assert!(reservation.is_behind(now));
+        reservation.count(Sent { outside: 0, all: 10_000 }, true, now);
+        // 5000 bytes take 5 ms, less 2.5 %.
+        let [before, after] = [4, 5].map(|ms| reservation.is_behind(now + Duration::from_millis(ms)));
+        assert_eq!((before, after), (false, true));
     }
 }

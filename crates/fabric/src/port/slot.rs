@@ -88,6 +88,7 @@ impl RxSlot {
     pub fn publish(&mut self, now: Instant, counters: &PortBlock) -> Option<Instant> {
         let later = match &mut self.end {
             Some(RxEnd::Vnic(end)) => end.publish(self.fresh.frames, now, counters),
+            Some(RxEnd::Xdp(end)) => end.publish(now),
             _ => None,
         };
         if self.fresh.frames == 0 {

@@ -1,4 +1,4 @@
-//! Configured addresses: an open-addressing hash table that is built once and then only read.
+//! Addresses of ports: an open-addressing hash table that is built once and then only read.
 
 use super::index::MemberIdx;
 use crate::net::ethernet::MacKey;
@@ -41,7 +41,7 @@ impl Key {
     }
 }
 
-/// The configured addresses of one segment.
+/// The addresses of one segment that ports have by configuration or by their drivers.
 ///
 /// The table is at most half full, so a look-up takes a step or two, also for unknown addresses.
 #[derive(Debug, Default)]

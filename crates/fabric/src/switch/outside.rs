@@ -115,16 +115,10 @@ impl UplinkTable {
         let is_to_own = !to.is_multicast();
         if now.policy() != Policy::SourceMac {
             // The control thread removes a former uplink when its time is over.
-            return way.path.takes(now, arrived, is_to_own, 0);
+            return way.path.takes(now, arrived, is_to_own);
         }
-        let key = address_key(octets(if is_to_own { to } else { own }));
+        let key = address_key(if is_to_own { to } else { own }.octets());
         let leads = |team: &Team| team.uplink(key) == Some(arrived);
         leads(now) || is_to_own && former.as_ref().is_some_and(leads)
     }
-}
-
-fn octets(mac: MacKey) -> [u8; 6] {
-    let mut octets = [0; 6];
-    octets.copy_from_slice(&mac.0.to_le_bytes()[..6]);
-    octets
 }

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use super::index::MemberIdx;
-use super::segment::{Member, Segment};
+use super::segment::{AddressBy, Member, Segment};
 use crate::net::ethernet::{Ethernet, MacKey};
 use taut_api::fabric::DropReason;
 
@@ -48,7 +48,7 @@ pub fn route(
 ) -> Result<Routed, DropReason> {
     let from = segment.member(sender);
     let vlan = from.vlan.ingress(frame.tag)?;
-    if frame.src != from.mac || from.may_change_address() {
+    if frame.src != from.mac || from.address_by() != AddressBy::Configuration {
         check_source(segment, from, vlan, frame.src, now)?;
     }
     if frame.dst.is_multicast() {
@@ -91,7 +91,10 @@ fn check_source(
         segment.learn(from, vlan, src, now);
         return Ok(());
     }
-    let own = if from.may_change_address() { segment.adopt(from, vlan, src, now) } else { src == from.mac };
+    let own = match from.address_by() {
+        AddressBy::Frames => segment.adopt(from, vlan, src, now),
+        AddressBy::Driver(_) | AddressBy::Configuration => from.has_address(src),
+    };
     if own || from.security.forged_transmits { Ok(()) } else { Err(DropReason::ForgedTransmit) }
 }
 

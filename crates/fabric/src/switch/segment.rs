@@ -13,7 +13,7 @@ use super::learned::Learned;
 use super::mac_table::{Key, MacTable};
 use super::outside::{Outside, UplinkTable, Way};
 use super::vlan::PortVlan;
-use crate::net::ethernet::{Ethernet, MacKey};
+use crate::net::ethernet::{Ethernet, HEADER, MAX_FRAME, MacKey};
 use crate::port::Port;
 use crate::port::capture::Captures;
 
@@ -24,7 +24,7 @@ pub struct Segment {
     id: SegmentId,
     /// The segment's ports.
     pub members: Vec<Member>,
-    /// The member that has each configured address.
+    /// The member that has each address, by configuration or because its driver has set it.
     table: MacTable,
     /// At least one member is a trunk.
     has_trunks: bool,
@@ -57,6 +57,13 @@ pub struct Member {
     pub security: Security,
     /// Merge TCP segments for the port, if its guest accepts merged frames.
     pub lro: bool,
+    /// What decides which address the port has.
+    address_by: AddressBy,
+    /// The port receives no frame: its guest has changed its address, which the policy rejects.
+    pub cut_off: bool,
+    /// Bytes of the longest packet that the port sends and receives, without the Ethernet header
+    /// and a tag.
+    pub mtu: usize,
     /// Learn addresses behind the port, if it may send from them.
     mac_learning: bool,
     /// Number of the uplink, if the port leads outside. Uplinks have all addresses that no other
@@ -83,18 +90,42 @@ pub struct Mirror {
     pub directions: Directions,
 }
 
+/// What decides which address a port has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AddressBy {
+    /// The configuration.
+    Configuration,
+    /// The guest's driver: the address is known, and accepted. The port has this one, which is the
+    /// configured one if it must not have the other ([`set_addresses`]). It is not read from
+    /// [`Port::address`], which a worker with an earlier switch may still change.
+    Driver(MacKey),
+    /// The source address of the port's last frame: what the driver has set is not known, and would
+    /// be accepted. [`Port::address`] has the address.
+    Frames,
+}
+
 /// The configured address of an uplink: no frame has it.
 const NO_ADDRESS: MacKey = MacKey(u64::MAX);
 
 impl Member {
     fn new(config: &PortConfig, port: &Arc<Port>, outside: &Outside) -> Self {
         let is_uplink = config.kind == PortKind::Uplink;
+        let Security { mac_changes, forged_transmits, .. } = config.security;
+        let learns = config.mac_learning.is_some() && forged_transmits;
+        let address_by = match config.effective {
+            _ if !mac_changes || learns => AddressBy::Configuration,
+            Some(_) => AddressBy::Driver(config.mac.into()),
+            None => AddressBy::Frames,
+        };
         let member = Self {
             port: Arc::clone(port),
             mac: if is_uplink { NO_ADDRESS } else { config.mac.into() },
             vlan: PortVlan::from(&config.vlan),
             security: config.security,
             lro: config.lro,
+            address_by,
+            cut_off: !mac_changes && config.effective.is_some_and(|effective| effective != config.mac),
+            mtu: config.mtu.map_or(MAX_FRAME - HEADER, usize::from),
             mac_learning: config.mac_learning.is_some(),
             uplink: outside.uplinks.get(&config.id).copied().filter(|_| is_uplink),
             card: if is_uplink { config.mac.into() } else { NO_ADDRESS },
@@ -103,7 +134,7 @@ impl Member {
             mirrors: Vec::new(),
             is_watched: false,
         };
-        if !member.may_change_address() {
+        if member.address_by == AddressBy::Configuration {
             port.address.reset();
         }
         member
@@ -121,10 +152,25 @@ impl Member {
         self.mac_learning && self.security.forged_transmits
     }
 
-    /// Tells whether the port's address follows the source address of its frames.
+    /// What decides which address the port has.
     #[inline]
-    pub fn may_change_address(&self) -> bool {
-        self.security.mac_changes && !self.learns()
+    pub(super) fn address_by(&self) -> AddressBy {
+        self.address_by
+    }
+
+    /// Tells whether the port has this address now.
+    #[inline]
+    pub(super) fn has_address(&self, mac: MacKey) -> bool {
+        match self.address_by {
+            AddressBy::Configuration => mac == self.mac,
+            AddressBy::Driver(own) => mac == own,
+            AddressBy::Frames => self.port.address.is(mac, self.mac),
+        }
+    }
+
+    /// The key under which an address of the port is in the table.
+    fn table_key(&self, mac: MacKey) -> Key {
+        self.access_vlan().map_or(Key::everywhere(mac), |vlan| Key::new(vlan, mac))
     }
 
     /// The key under which an address of the port is learned.
@@ -155,15 +201,14 @@ impl Segment {
             member.mirrors = mirrors(config, ports);
             member.is_watched = member.captures.any() || !member.mirrors.is_empty();
         }
+        let set = set_addresses(ports, &mut members);
         let all = || (0..).map(MemberIdx).zip(&members);
         let indexed = || all().filter(|(_, member)| member.port.kind != PortKind::Uplink);
         let of_port = |port| all().find(|(_, member)| member.port.id == port).map(|(index, _)| index);
-        let entries: Vec<_> = indexed()
-            .map(|(index, member)| match member.vlan {
-                PortVlan::Access(vlan) => (Key::new(vlan, member.mac), index),
-                PortVlan::Trunk(_) => (Key::everywhere(member.mac), index),
-            })
-            .collect();
+        let set = set.into_iter().zip((0..).map(MemberIdx));
+        let set = set.filter_map(|(mac, index)| Some((members[index.index()].table_key(mac?), index)));
+        let entries: Vec<_> =
+            indexed().map(|(index, member)| (member.table_key(member.mac), index)).chain(set).collect();
         let which = |is: &dyn Fn(&Member) -> bool| -> Vec<MemberIdx> {
             indexed().filter(|(_, member)| is(member)).map(|(index, _)| index).collect()
         };
@@ -257,19 +302,18 @@ impl Segment {
         members.iter().filter(move |&&index| self.member(index).vlan.admits(vlan))
     }
 
-    /// The member that has an address in a VLAN, by configuration or else by what it sent.
+    /// The member that has an address in a VLAN, by the table or else by what it sent.
     #[inline]
     pub fn find(&self, vlan: u16, mac: MacKey, now: Instant) -> Option<MemberIdx> {
-        if let Some(member) = self.configured(vlan, mac) {
-            let owner = self.member(member);
-            return (!owner.may_change_address() || owner.port.address.is(mac, owner.mac)).then_some(member);
+        if let Some(member) = self.in_table(vlan, mac) {
+            return self.member(member).has_address(mac).then_some(member);
         }
         self.learned(vlan, mac, now)
     }
 
-    /// The member for which an address is configured in a VLAN.
+    /// The member for which an address is configured in a VLAN, or whose driver has set it.
     #[inline]
-    fn configured(&self, vlan: u16, mac: MacKey) -> Option<MemberIdx> {
+    fn in_table(&self, vlan: u16, mac: MacKey) -> Option<MemberIdx> {
         let admits = |member: &MemberIdx| self.member(*member).vlan.admits(vlan);
         match self.table.find(Key::new(vlan, mac)) {
             None if self.has_trunks => self.table.find(Key::everywhere(mac)).filter(admits),
@@ -288,26 +332,28 @@ impl Segment {
         // An entry may be newer or older than this configuration.
         let member = *self.by_port.get(usize::from(port.0))?;
         let owner = self.members.get(member.index())?;
-        (owner.vlan.admits(vlan) && (owner.learns() || owner.may_change_address())).then_some(member)
+        let learns = owner.learns() || owner.address_by == AddressBy::Frames;
+        (owner.vlan.admits(vlan) && learns).then_some(member)
     }
 
-    /// Learns an address behind a learning port. Configured addresses are never learned elsewhere.
+    /// Learns an address behind a learning port. Addresses of the table are never learned
+    /// elsewhere.
     pub(super) fn learn(&self, from: &Member, vlan: u16, src: MacKey, now: Instant) {
         if let Some(learned) = &self.learned
             && src.is_assignable()
-            && self.configured(vlan, src).is_none()
+            && self.in_table(vlan, src).is_none()
         {
             learned.learn(from.port.id, Key::new(vlan, src), learned.second(now));
         }
     }
 
-    /// Makes `src` the address of a port that may change its own. Returns `false` if the port must
-    /// not have it, for instance because it is configured for another.
+    /// Makes `src` the address of a port whose address follows its frames. Returns `false` if the
+    /// port must not have it, for instance because it is another port's.
     pub(super) fn adopt(&self, from: &Member, vlan: u16, src: MacKey, now: Instant) -> bool {
         let Some(learned) = &self.learned else { return src == from.mac };
         let adopted = src == from.mac
             || src.is_assignable()
-                && self.configured(vlan, src).is_none()
+                && self.in_table(vlan, src).is_none()
                 && learned.learn(from.port.id, from.key(vlan, src), learned.second(now));
         if adopted {
             // Several workers may serve one port: the one that replaces an address forgets it.
@@ -330,6 +376,45 @@ fn mirrors(config: &PortConfig, ports: &[(&PortConfig, &Arc<Port>)]) -> Vec<Mirr
         Some(Mirror { to, directions: mirror.directions })
     });
     resolved.collect()
+}
+
+/// Gives the ports the addresses that their drivers have set, and returns for each member the
+/// address that differs from its configured one.
+///
+/// A port does not get an address that is configured for another one in its VLANs
+/// ([`PortVlan::conflicts`]), or that such a port has got before. Then it has its configured
+/// address.
+fn set_addresses(ports: &[(&PortConfig, &Arc<Port>)], members: &mut [Member]) -> Vec<Option<MacKey>> {
+    let wanted = |index: usize| {
+        let mac = MacKey::from(ports[index].0.effective?);
+        let Member { address_by, mac: configured, .. } = members[index];
+        let by_driver = matches!(address_by, AddressBy::Driver(_));
+        (by_driver && mac != configured && mac.is_assignable()).then_some(mac)
+    };
+    let had = |index: usize, mac| members[index].port.address.is(mac, members[index].mac);
+    let mut claims: Vec<_> = (0..ports.len()).filter_map(|index| Some((index, wanted(index)?))).collect();
+    // Ports that have the address already come first.
+    claims.sort_by_key(|(index, mac)| !had(*index, *mac));
+    let mut set = vec![None; members.len()];
+    for (index, mac) in claims {
+        let is_new = !had(index, mac);
+        let others = || (0..members.len()).filter(|other| *other != index);
+        let has = |other: usize| {
+            let member = &members[other];
+            let by_frames = is_new && member.address_by == AddressBy::Frames && member.has_address(mac);
+            member.mac == mac || set[other] == Some(mac) || by_frames
+        };
+        let is_taken =
+            others().any(|other| has(other) && members[other].vlan.conflicts(&members[index].vlan));
+        set[index] = (!is_taken).then_some(mac);
+    }
+    for (member, mac) in members.iter_mut().zip(&set) {
+        if let AddressBy::Driver(own) = &mut member.address_by {
+            *own = mac.unwrap_or(member.mac);
+            member.port.address.replace(*own, member.mac);
+        }
+    }
+    set
 }
 
 fn by_port(members: &[Member]) -> Vec<MemberIdx> {

@@ -53,6 +53,15 @@ impl PortVlan {
         }
     }
 
+    /// Tells whether two ports cannot have the same address: they have a VLAN in common, or both
+    /// are trunks. The address of a trunk is valid in all its VLANs under one key.
+    pub fn conflicts(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Access(own), other) | (other, Self::Access(own)) => other.admits(*own),
+            (Self::Trunk(_), Self::Trunk(_)) => true,
+        }
+    }
+
     /// The VLAN of a frame with this tag that the port sends.
     ///
     /// # Errors
@@ -95,6 +104,22 @@ mod tests {
 
     fn trunk(ranges: &[(u16, u16)]) -> PortVlan {
         PortVlan::from(&Vlan::Trunk(VlanRanges::new(ranges.iter().copied()).unwrap()))
+    }
+
+    #[test]
+    fn two_ports_conflict_if_they_share_a_vlan_or_are_trunks() {
+        let (ten, eleven) = (PortVlan::Access(10), PortVlan::Access(11));
+        let (low, high) = (trunk(&[(1, 10)]), trunk(&[(20, 30)]));
+        for (one, other, conflict) in [
+            (&ten, &ten, true),
+            (&ten, &eleven, false),
+            (&low, &ten, true),
+            (&low, &eleven, false),
+            (&low, &high, true),
+        ] {
+            assert_eq!(one.conflicts(other), conflict, "{one:?} {other:?}");
+            assert_eq!(other.conflicts(one), conflict, "{other:?} {one:?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The host's services: event queues, threads, locks, counters, kinds of descriptors, inherited
-//! ones, rings of packet sockets, the watch over writes to descriptors of others, and the sandbox.
+//! ones, rings of packet sockets and of XDP sockets, the watch over writes to descriptors of
+//! others, and the sandbox.
 
 pub(crate) mod affinity;
 mod atomic;
@@ -15,3 +16,4 @@ pub mod packet_ring;
 pub mod sandbox;
 pub(crate) mod thread;
 pub mod watch;
+pub mod xsk;

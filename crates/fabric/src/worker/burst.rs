@@ -67,10 +67,15 @@ pub(super) fn serve(
         }
         Some(TxEnd::Tap(tx)) => DeviceBurst::new(&mut forwarder, &mut gate, lro).run(tx, pieces_done),
         Some(TxEnd::Stream(tx)) => DeviceBurst::new(&mut forwarder, &mut gate, lro).run(tx, pieces_done),
-        Some(TxEnd::Packet(tx)) => {
+        Some(end @ (TxEnd::Packet(_) | TxEnd::Xdp(_))) => {
             waits.end(now);
             forwarder.limit_waits(waits.left(now));
-            let next = DeviceBurst::new(&mut forwarder, &mut gate, lro).run(tx, pieces_done);
+            let burst = DeviceBurst::new(&mut forwarder, &mut gate, lro);
+            let next = match end {
+                TxEnd::Packet(tx) => burst.run(tx, pieces_done),
+                TxEnd::Xdp(tx) => burst.run(tx, pieces_done),
+                _ => Ok(Next::Absent),
+            };
             if matches!(next, Ok(Next::Wait(_))) {
                 waits.begin(now);
             }
@@ -80,12 +85,14 @@ pub(super) fn serve(
     drop(gate);
     let frames = forwarder.finish(timers);
     drop(forwarder);
-    if let Some(TxEnd::Packet(tx)) = end
-        && lro.is_empty()
-    {
+    if lro.is_empty() {
         // Receivers have all frames now, or their shapers. A process that dies before this line
         // repeats them instead of losing them.
-        tx.release();
+        match end {
+            Some(TxEnd::Packet(tx)) => tx.release(),
+            Some(TxEnd::Xdp(tx)) => tx.release(),
+            _ => {}
+        }
     }
     if let Some(TxEnd::Vnic(tx)) = end
         && let Some(when) = tx.complete(done, now, &port.counters)
@@ -161,7 +168,7 @@ pub(super) fn enable_kicks(switch: &Switch, source: &Source) -> bool {
     match &mut source.port(switch).tx(source.pair).end {
         Some(TxEnd::Vnic(tx)) => tx.arm(),
         // The event of a device is edge-triggered and always enabled.
-        Some(TxEnd::Tap(_) | TxEnd::Stream(_) | TxEnd::Packet(_)) | None => false,
+        Some(TxEnd::Tap(_) | TxEnd::Stream(_) | TxEnd::Packet(_) | TxEnd::Xdp(_)) | None => false,
     }
 }
 

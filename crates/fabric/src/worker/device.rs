@@ -7,7 +7,7 @@ use taut_virtq::header::NetHeader;
 use super::next::Next;
 use crate::lro::{Lro, Offer};
 use crate::net::ethernet::HEADER;
-use crate::port::{Body, Failure, packet, stream, tap};
+use crate::port::{Body, Failure, packet, stream, tap, xdp};
 use crate::shaping::gate::Gate;
 use crate::switch::forward::{Forwarder, Verdict};
 
@@ -37,6 +37,16 @@ impl Device for tap::Tx {
 }
 
 impl Device for packet::Tx {
+    fn first(&mut self) -> Result<Option<(NetHeader, &[u8])>, Failure> {
+        self.first()
+    }
+
+    fn taken(&mut self) {
+        self.taken();
+    }
+}
+
+impl Device for xdp::Tx {
     fn first(&mut self) -> Result<Option<(NetHeader, &[u8])>, Failure> {
         self.first()
     }

@@ -156,8 +156,10 @@ impl Worker {
                 }
             }
             Wake::Receiver(id, pair) => {
-                if let Some(port) = self.plan.find_pair(id, pair) {
-                    port.rx_due(pair, when, now, &mut self.timers);
+                if let Some(port) = self.plan.find_pair(id, pair)
+                    && port.rx_due(pair, when, now, &mut self.timers)
+                {
+                    self.announce_room();
                 }
             }
             Wake::Sender(id, pair) => {

@@ -14,8 +14,8 @@ use std::time::Duration;
 use crate::wake::timers::SourceIdx;
 
 /// Time of bursts after which a round pauses, if some port has a reservation: the worker looks for
-/// messages, timers and events, and serves sources that come first. The longest burst takes as
-/// long.
+/// messages, timers and events, and serves sources that come first. A burst that has taken as long
+/// ends ([`Workspace::longest_burst`](crate::switch::forward::Workspace::longest_burst)).
 pub(super) const PAUSE_AFTER: Duration = Duration::from_micros(50);
 /// Number of sources whose reservations are looked at in a pause. If more are active, each pause
 /// goes on where the last one has ended.
@@ -93,7 +93,7 @@ mod tests {
 
     use super::super::round::Round;
     use super::*;
-    use crate::port::reservation::{Budget, Reservation};
+    use crate::port::reservation::{Budget, Reservation, Sent};
 
     fn reserved(sources: u32) -> Reserved {
         let mut reserved = Reserved::default();
@@ -153,7 +153,8 @@ mod tests {
         (0..=FLOODS).for_each(|source| round.add(SourceIdx(source)));
         reserved.add(own);
         let budget = Budget::new(BitRate(300_000_000), begin);
-        let mut reservation = Reservation::new(Some(budget), None, 0).unwrap();
+        let mut reservation = Reservation::new(Some(budget), None, Sent::default()).unwrap();
+        let outside = |bytes| Sent { outside: bytes, all: bytes };
         let (mut sent, mut bursts) = (0_u64, [0_u32; FLOODS as usize]);
         let mut behind_since: Option<Instant> = None;
         let mut now = begin;
@@ -165,7 +166,7 @@ mod tests {
                 let waited = behind_since.take().map_or(Duration::ZERO, |since| now - since);
                 assert!(waited <= 2 * PAUSE_AFTER, "{waited:?}");
                 (now, sent) = (now + Duration::from_micros(20), sent + 8 * 1538);
-                reservation.count(sent, now);
+                reservation.count(outside(sent), true, now);
             }
             let pause = now + PAUSE_AFTER;
             while now < pause
@@ -174,7 +175,7 @@ mod tests {
                 now += PAUSE_AFTER;
                 if source == own {
                     sent += 8 * 1538;
-                    reservation.count(sent, now);
+                    reservation.count(outside(sent), false, now);
                     behind_since = None;
                 } else {
                     bursts[source.index()] += 1;

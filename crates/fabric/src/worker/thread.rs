@@ -172,7 +172,7 @@ impl Worker {
         }
         let pause = self.plan.has_reservations.then(|| now + PAUSE_AFTER);
         while let Some(index) = self.sources.round.current() {
-            let (outcome, end) = self.burst(index, now);
+            let (outcome, end) = self.burst(index, false, now);
             now = end;
             frames |= outcome.frames > 0;
             let source = &self.plan.sources[index.index()];
@@ -226,16 +226,17 @@ impl Worker {
             let plan = &self.plan;
             let is_behind = |index| plan.port(plan.source(index)).is_behind_reservation(now);
             let Some(index) = self.sources.reserved.next(&mut looks, is_behind) else { break };
-            let (outcome, end) = self.burst(index, now);
+            let (outcome, end) = self.burst(index, true, now);
             now = end;
             frames |= outcome.frames > 0;
         }
         (frames, now)
     }
 
-    /// Serves a source once. Returns the outcome, and the time after the burst.
+    /// Serves a source once, because it `comes_first` or has its place in the round. Returns the
+    /// outcome, and the time after the burst.
     #[inline(always)]
-    fn burst(&mut self, index: SourceIdx, now: Instant) -> (Outcome, Instant) {
+    fn burst(&mut self, index: SourceIdx, comes_first: bool, now: Instant) -> (Outcome, Instant) {
         let source = &self.plan.sources[index.index()];
         let mut outcome = burst::serve(&self.plan.switch, source, now, &mut self.work, &mut self.timers);
         let mut end = now;
@@ -249,7 +250,7 @@ impl Worker {
             self.busy += took;
             self.counters.add(WorkerWord::BusyNs, took);
             if state.reserved {
-                self.plan.port(*source).count_reserved(end);
+                self.plan.port(*source).count_reserved(comes_first, end);
             }
         }
         if !outcome.incidents.is_empty() {

@@ -8,6 +8,7 @@ mod fabric;
 mod frames;
 mod guest;
 
+mod address;
 mod capture;
 mod control;
 mod handover;
@@ -15,6 +16,7 @@ mod hostile;
 mod lro;
 mod memory;
 mod moderation;
+mod mtu;
 mod multiqueue;
 mod offload;
 mod shaping;

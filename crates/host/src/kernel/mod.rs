@@ -26,3 +26,4 @@ pub(crate) mod tree;
 mod unshare;
 pub mod utilisation;
 pub(crate) mod workqueue;
+pub mod xdp;

@@ -136,15 +136,27 @@ impl LockedFile {
                 _ => Ok(()),
             };
         }
-        let next = self.folder.join("host-changes.next");
-        let text = serde_json::to_vec_pretty(book).expect("strings are JSON");
-        let write = || {
-            let mut file = File::create(&next)?;
-            file.write_all(&text)?;
-            file.sync_all()?;
+        let next = self.write_next(book).map_err(kept)?;
+        let replace = || {
             fs::rename(&next, self.path())?;
             File::open(&self.folder)?.sync_all()
         };
-        write().map_err(kept)
+        replace().map_err(kept)
+    }
+
+    /// Writes the book beside the file, and removes it again.
+    pub(super) fn try_writing(&self, book: &Book) -> Result<(), LedgerError> {
+        let tried = self.write_next(book).and_then(fs::remove_file);
+        tried.map_err(|source| LedgerError::Kept { path: self.path(), source })
+    }
+
+    /// Writes the file that is to replace the ledger.
+    fn write_next(&self, book: &Book) -> io::Result<PathBuf> {
+        let next = self.folder.join("host-changes.next");
+        let text = serde_json::to_vec_pretty(book).expect("strings are JSON");
+        let mut file = File::create(&next)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        Ok(next)
     }
 }

@@ -155,6 +155,16 @@ impl Ledger {
         if book == before { Ok(()) } else { file.write(&book) }
     }
 
+    /// Checks that the ledger can be read, and that its file system takes one of its size. Nothing
+    /// changes.
+    ///
+    /// # Errors
+    /// Returns an error if the ledger cannot be read or written.
+    pub(crate) fn try_writing(&self) -> Result<(), LedgerError> {
+        let file = LockedFile::open(&self.folder)?;
+        file.try_writing(&file.read(&self.root)?)
+    }
+
     /// Returns the files that a holder claims, in the order in which they were first changed.
     ///
     /// # Errors

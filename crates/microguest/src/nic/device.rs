@@ -15,21 +15,23 @@ use taut_virtq::header::{self, NetHeader};
 use super::checksum;
 use crate::queues::{Queues, no_room};
 
-/// Bytes of an Ethernet frame with 1500 bytes of IP.
-const MTU: usize = 1514;
+/// Bytes of an Ethernet header.
+const ETHERNET: usize = 14;
 /// Bytes of the longest frame with segmentation offload, by the limit of IP.
 const MAX_TSO: usize = 65_535;
 /// Bytes of a receive buffer: one frame each, or large ones of which a frame takes as many as it
 /// needs.
-const RX_BUFFER: u32 = 2048;
+const RX_BUFFER: usize = 2048;
 const MERGEABLE_RX_BUFFER: u32 = 16_384;
 const TX_BUFFER: u32 = 4096;
 /// Frames after which both queues are published.
 const BATCH: usize = 32;
 
 /// A vNIC. Without a link it sends and receives nothing, like a card without a cable.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Device {
+    /// Bytes of the longest frame that is not to be segmented.
+    longest: usize,
     link: Option<Card>,
     received: Vec<u8>,
     offloads: Offloads,
@@ -57,11 +59,18 @@ struct Card {
 }
 
 impl Device {
+    /// Creates a vNIC without a link. `mtu` is the length of the longest packet in bytes.
+    pub(crate) fn new(mtu: u16) -> Self {
+        let longest = ETHERNET + usize::from(mtu);
+        Self { longest, link: None, received: Vec::new(), offloads: Offloads::default() }
+    }
+
     /// Connects a new link: sets up the driver ends and posts receive buffers.
     pub(crate) fn connect(&mut self, link: Link) -> Result<()> {
         let Link { mut ram, features, rx, tx, .. } = link;
         let negotiated = |mask: u64| features & mask == mask;
-        let rx_buffer = if negotiated(features::NET_MRG_RXBUF) { MERGEABLE_RX_BUFFER } else { RX_BUFFER };
+        let frame = (header::LEN + self.longest).max(RX_BUFFER) as u32;
+        let rx_buffer = if negotiated(features::NET_MRG_RXBUF) { MERGEABLE_RX_BUFFER } else { frame };
         let rx_driver = RxDriver::new(&mut ram, rx.layout, features, rx_buffer)?
             .ok_or_else(|| no_room("receive", rx.layout.size, rx_buffer))?;
         let tx_driver = TxDriver::new(&mut ram, tx.layout, features, TX_BUFFER)?
@@ -73,7 +82,7 @@ impl Device {
         self.offloads = Offloads { checksum, tso: tso.filter(|_| checksum) };
         let mut card = Card {
             queues: Queues::new((rx_driver, tx_driver), rx, tx),
-            most: self.offloads.tso.map_or(MTU, NonZeroUsize::get),
+            most: self.offloads.tso.map_or(self.longest, NonZeroUsize::get),
             sent: Vec::new(),
             gathered: 0,
             left: VecDeque::new(),
@@ -202,7 +211,7 @@ impl phy::Device for Device {
     fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ethernet;
-        capabilities.max_transmission_unit = MTU;
+        capabilities.max_transmission_unit = self.longest;
         if self.offloads.checksum {
             capabilities.checksum.tcp = Checksum::None;
             capabilities.checksum.udp = Checksum::None;

@@ -12,6 +12,7 @@ use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, IpCidr, Ipv4Cidr};
 use taut_bench::front_end::Link;
 
+use crate::options::NicOptions;
 use device::Device;
 
 /// A vNIC: device, interface, sockets.
@@ -29,8 +30,8 @@ pub(super) struct Nic {
 }
 
 impl Nic {
-    pub(super) fn new(mac: EthernetAddress, ip: Option<Ipv4Net>, gateway: Option<Ipv4Addr>) -> Self {
-        let mut device = Device::default();
+    pub(super) fn new(&NicOptions { mac, ip, gateway, mtu, .. }: &NicOptions) -> Self {
+        let mut device = Device::new(mtu);
         let interface = interface(mac, ip, gateway, &mut device);
         Self {
             mac,

@@ -2,12 +2,14 @@
 //!
 //! [`documents`] checks a document against the others, [`reservations`] and [`limits`] against the
 //! host's capacity, [`placement`], [`passthrough`], [`uplinks`] and [`pnics`] against its CPUs,
-//! devices, network interfaces and cards, and [`network_io`] against the speed of uplinks.
-//! [`mirrors`] checks port mirroring. Each refusal states the values and what to do.
+//! devices, network interfaces and cards, [`mtu`] against the MTUs of interfaces, and
+//! [`network_io`] against the speed of uplinks. [`mirrors`] checks port mirroring. Each refusal
+//! states the values and what to do.
 
 pub mod documents;
 mod limits;
 pub mod mirrors;
+pub mod mtu;
 pub mod netdevs;
 pub mod network_io;
 pub mod passthrough;

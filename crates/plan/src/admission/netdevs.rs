@@ -2,10 +2,12 @@
 //! for it (VN-15).
 
 use taut_api::netdev::NetdevSpec;
+use taut_api::network::VSwitchSpec;
 use taut_api::uplink::InterfaceUse;
 use taut_api::{ApiError, Name};
 
 use super::documents::{admit_mac, find_portgroup};
+use super::mtu::check_mtu;
 use super::refusal::{conflict, invalid};
 use super::uplinks::{Candidate, check_interface};
 use crate::facts::{Desired, Owner};
@@ -14,7 +16,7 @@ use crate::facts::{Desired, Owner};
 ///
 /// # Errors
 /// When the port group does not exist, the address is missing or belongs to another port, the
-/// interface is an uplink, or [`check_netdev`] fails.
+/// interface is an uplink or cannot have the MTU of the vSwitch, or [`check_netdev`] fails.
 pub fn admit_netdev(
     desired: &Desired,
     name: &Name,
@@ -30,6 +32,11 @@ pub fn admit_netdev(
     }
     let owner = Owner::Netdev(name.clone());
     find_portgroup(desired, &owner, &spec.portgroup)?;
+    let vswitch = desired.portgroups.get(&spec.portgroup).map(|group| &group.vswitch);
+    let vswitch = vswitch.and_then(|vswitch| desired.vswitches.get_key_value(vswitch));
+    if let (Some(found), Some((vswitch, VSwitchSpec { mtu, .. }))) = (found, vswitch) {
+        check_mtu(name, found.mtu, vswitch, *mtu)?;
+    }
     let Some(mac) = spec.mac else {
         return Err(invalid(
             format!("it is not known which Ethernet address is at the other end of `{name}`"),
@@ -95,7 +102,7 @@ mod tests {
         assert!(
             admitted(&desired, "vnet1", &spec("web", mac)).unwrap_err().contains("belongs to netdev/vnet0")
         );
-        desired.uplinks.insert(name("eth1"), UplinkSpec { vswitch: name("prod") });
+        desired.uplinks.insert(name("eth1"), UplinkSpec::new(name("prod")));
         assert!(admitted(&desired, "eth1", &spec("web", None)).unwrap_err().contains("is an uplink already"));
     }
 }

@@ -243,7 +243,7 @@ mod tests {
         let group = serde_json::from_str(r#"{"vswitch": "prod"}"#).unwrap();
         desired.portgroups.insert(name("web"), group);
         for uplink in ["eth0", "eth1"] {
-            desired.uplinks.insert(name(uplink), UplinkSpec { vswitch: name("prod") });
+            desired.uplinks.insert(name(uplink), UplinkSpec::new(name("prod")));
         }
         for (number, reservation) in vms.iter().enumerate() {
             desired.vms.insert(name(&format!("vm{number}")), vm(reservation));
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn a_slow_uplink_and_another_class_are_refused_too() {
         let mut desired = desired(&["300Mbit"]);
-        let spec = UplinkSpec { vswitch: name("prod") };
+        let spec = UplinkSpec::new(name("prod"));
         let error = admit_speed(&desired, &name("slow"), &spec, &speeds).unwrap_err();
         assert!(error.message.contains("75 % of its slowest uplink `slow` with 100Mbit/s"), "{error}");
         assert_eq!(admit_speed(&desired, &name("tap0"), &spec, &speeds), Ok(()), "it states no speed");

@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 
 use taut_api::teaming::{TeamPolicy, Teaming};
-use taut_api::uplink::{InterfaceUse, MOST_UPLINKS, UplinkSpec};
+use taut_api::uplink::{InterfaceUse, MOST_UPLINKS, UplinkBackend, UplinkSpec};
 use taut_api::{ApiError, Name, PathProbe};
 
 use super::documents::MAX_IFNAME;
+use super::mtu::{MtuRange, check_mtu};
 use super::refusal::{conflict, invalid};
 use crate::facts::Desired;
 
@@ -18,6 +19,8 @@ pub struct Candidate {
     pub proper_name: Option<String>,
     /// True for an Ethernet interface.
     pub is_ethernet: bool,
+    /// MTUs that it has and can have.
+    pub mtu: MtuRange,
     /// Uses that the host has for it.
     pub uses: Vec<InterfaceUse>,
 }
@@ -26,19 +29,20 @@ pub struct Candidate {
 ///
 /// # Errors
 /// When the vSwitch does not exist or has too many uplinks, a teaming of the vSwitch before names
-/// it, or [`check_interface`] fails.
+/// it, its backend is impossible or another one than before, [`check_interface`] fails, or the
+/// interface cannot have the MTU of the vSwitch.
 pub fn admit_uplink(
     desired: &Desired,
     name: &Name,
     spec: &UplinkSpec,
     found: Option<&Candidate>,
 ) -> Result<(), ApiError> {
-    if !desired.vswitches.contains_key(&spec.vswitch) {
+    let Some(vswitch) = desired.vswitches.get(&spec.vswitch) else {
         return Err(invalid(
             format!("uplink `{name}` names the vSwitch `{}`, which does not exist", spec.vswitch),
             format!("create it: taut vswitch create {}", spec.vswitch),
         ));
-    }
+    };
     let others = desired.uplinks.iter().filter(|(other, _)| *other != name);
     if others.filter(|(_, uplink)| uplink.vswitch == spec.vswitch).count() >= MOST_UPLINKS {
         return Err(conflict(
@@ -52,13 +56,28 @@ pub fn admit_uplink(
     if desired.uplinks.get(name).is_some_and(|before| before.vswitch != spec.vswitch) {
         admit_uplink_removal(desired, name)?;
     }
+    if spec.zero_copy && spec.backend != UplinkBackend::Xdp {
+        return Err(invalid(
+            format!("uplink `{name}` is to work without copies, which its backend `packet` cannot"),
+            "choose the other one, too: --backend xdp --zero-copy",
+        ));
+    }
+    let way = |spec: &UplinkSpec| (spec.backend, spec.zero_copy);
+    if desired.uplinks.get(name).is_some_and(|before| way(before) != way(spec)) {
+        return Err(conflict(
+            format!("the backend of uplink `{name}` stays the same as long as the uplink exists"),
+            format!("remove it and add it again: taut uplink remove {name}"),
+        ));
+    }
     if desired.netdevs.contains_key(name) {
         return Err(conflict(
             format!("`{name}` is on a port group already"),
             format!("give it back first: taut netdev detach {name}"),
         ));
     }
-    check_interface(name, found)
+    check_interface(name, found)?;
+    let range = found.map(|found| found.mtu.with(spec.backend));
+    range.map_or(Ok(()), |range| check_mtu(name, range, &spec.vswitch, vswitch.mtu))
 }
 
 /// Admits that an uplink leaves its vSwitch.
@@ -239,7 +258,7 @@ mod tests {
     #[test]
     fn a_vswitch_exists_and_its_uplinks_are_counted() {
         let mut desired = Desired::default();
-        let spec = UplinkSpec { vswitch: name("prod") };
+        let spec = UplinkSpec::new(name("prod"));
         let admitted = |desired: &Desired, interface: &str| {
             admit_uplink(desired, &name(interface), &spec, Some(&free())).map_err(|error| error.message)
         };
@@ -257,13 +276,33 @@ mod tests {
     }
 
     #[test]
+    fn a_backend_is_possible_and_stays() {
+        use UplinkBackend::{Packet, Xdp};
+
+        let mut desired = Desired::default();
+        desired.vswitches.insert(name("prod"), VSwitchSpec::default());
+        let admitted = |desired: &Desired, backend: UplinkBackend, zero_copy: bool| {
+            let spec = UplinkSpec { backend, zero_copy, ..UplinkSpec::new(name("prod")) };
+            admit_uplink(desired, &name("eth1"), &spec, Some(&free())).map_err(|error| error.to_string())
+        };
+        assert!(admitted(&desired, Packet, true).unwrap_err().contains("--backend xdp --zero-copy"));
+        assert_eq!(admitted(&desired, Xdp, true), Ok(()));
+        let xdp = UplinkSpec { backend: Xdp, ..UplinkSpec::new(name("prod")) };
+        desired.uplinks.insert(name("eth1"), xdp);
+        assert_eq!(admitted(&desired, Xdp, false), Ok(()));
+        for (backend, zero_copy) in [(Packet, false), (Xdp, true)] {
+            assert!(admitted(&desired, backend, zero_copy).unwrap_err().contains("taut uplink remove eth1"));
+        }
+    }
+
+    #[test]
     fn a_teaming_names_uplinks_of_its_vswitch_and_these_stay() {
         let mut desired = Desired::default();
         for vswitch in ["prod", "other"] {
             desired.vswitches.insert(name(vswitch), VSwitchSpec::default());
         }
         for (uplink, vswitch) in [("eth1", "prod"), ("eth2", "prod"), ("eth3", "other")] {
-            desired.uplinks.insert(name(uplink), UplinkSpec { vswitch: name(vswitch) });
+            desired.uplinks.insert(name(uplink), UplinkSpec::new(name(vswitch)));
         }
         let teaming = |active: &[&str], standby: &[&str]| {
             let names = |all: &[&str]| all.iter().map(|text| name(text)).collect();
@@ -294,7 +333,7 @@ mod tests {
         let removal = admit_uplink_removal(&desired, &name("eth1")).unwrap_err();
         assert_eq!(removal.message, "the teaming of vSwitch `prod` names the uplink `eth1`");
         assert_eq!(admit_uplink_removal(&desired, &name("eth3")), Ok(()));
-        let elsewhere = UplinkSpec { vswitch: name("other") };
+        let elsewhere = UplinkSpec::new(name("other"));
         assert!(admit_uplink(&desired, &name("eth2"), &elsewhere, Some(&free())).is_err());
     }
 }

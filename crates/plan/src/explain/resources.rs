@@ -13,7 +13,7 @@ use crate::resources::accelerator::explain_accelerator;
 use crate::resources::disk_limits::explain_disk_limits;
 use crate::resources::halt::explain_halt;
 use crate::resources::migration::{explain_destination, explain_progress, leaves_start};
-use crate::resources::next_start::{explain_leftovers, explain_size};
+use crate::resources::next_start::{explain_leftovers, explain_mtus, explain_size};
 use crate::resources::passthrough::explain_devices;
 use crate::resources::shares::explain_shares;
 
@@ -66,9 +66,10 @@ fn explain_memory(
     told
 }
 
-/// Explains a VM's size, accelerator, halting, disk limits and PCI devices, and what it keeps until
-/// its next start. Returns `None` for a VM that asks for nothing.
+/// Explains a VM's size, accelerator, halting, disk limits, PCI devices and MTUs, and what it keeps
+/// until its next start. Returns `None` for a VM that asks for nothing.
 pub fn explain_machine(
+    desired: &Desired,
     observed: &Observed,
     report: &HostReport,
     name: &Name,
@@ -80,6 +81,7 @@ pub fn explain_machine(
     told.append(explain_halt(report, name, spec, process));
     told.append(explain_disk_limits(spec, process));
     told.append(explain_devices(spec));
+    told.append(explain_mtus(desired, name, spec, process));
     told.append(explain_leftovers(&observed.host, vm, process));
     told.into_status()
 }

@@ -4,6 +4,8 @@ use taut_api::Name;
 use taut_api::fabric::PortId;
 use taut_api::link::WantedLink;
 
+use super::owner::Owner;
+
 /// A step of the plan. Repeating a step that was already taken does no harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
@@ -104,6 +106,8 @@ pub enum Action {
     },
     /// Give the interface of an uplink back to the host as it was.
     DetachUplink(Name),
+    /// Set the MTU of the device behind a port for that of its vSwitch.
+    SetMtu(Owner),
 }
 
 /// A VM that is wanted on and cannot be started on this host.

@@ -22,6 +22,8 @@ pub enum Row {
     PassThrough,
     /// VN-14: shares and limits of CPU, memory and disk.
     SharesAndLimits,
+    /// VN-17: each vSwitch has an MTU.
+    Mtu,
 }
 
 impl Row {
@@ -36,6 +38,7 @@ impl Row {
             Self::NoBatching => "LS-7 no coalescing",
             Self::PassThrough => "LS-8 pass-through",
             Self::SharesAndLimits => "VN-14 shares and limits",
+            Self::Mtu => "VN-17 MTU",
         }
     }
 

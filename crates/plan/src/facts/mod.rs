@@ -20,6 +20,6 @@ pub use explanation::{Explanation, Row};
 pub use fabric::{FabricSeen, PortSeen};
 pub use host::HostSeen;
 pub use numbers::Numbers;
-pub use observed::{ExternalSeen, InterfaceSeen, NetnsSeen, Observed};
+pub use observed::{ExternalSeen, InterfaceSeen, NetnsSeen, Observed, RaisedMtu};
 pub use owner::Owner;
 pub use vm::{MachineSeen, MachineSize, MemoryPlace, Process, VmSeen};

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use taut_api::MacAddr;
-use taut_api::Name;
 use taut_api::fabric::PortId;
 use taut_api::network::{ExternalPortSpec, NetnsSpec};
 use taut_api::tune::TuneState;
+use taut_api::uplink::XdpMode;
+use taut_api::{MacAddr, Mtu, Name};
 
 use super::fabric::FabricSeen;
 use super::host::HostSeen;
@@ -50,6 +50,9 @@ pub struct NetnsSeen {
     /// is attached.
     #[serde(default)]
     pub namespace: Option<String>,
+    /// MTU that its interface was set to last.
+    #[serde(default)]
+    pub mtu: Option<Mtu>,
     /// The interface is gone: somebody deleted it, or the namespace.
     #[serde(skip)]
     pub lost: bool,
@@ -80,8 +83,17 @@ pub struct InterfaceSeen {
     pub mac: Option<MacAddr>,
     /// Bytes of the longest packet that the interface sends.
     pub mtu: u32,
+    /// MTU of the vSwitch that the interface was set for last.
+    #[serde(default)]
+    pub mtu_for: Option<Mtu>,
+    /// The interface has another MTU than it had before, which it gets back.
+    #[serde(default)]
+    pub raised: Option<RaisedMtu>,
     /// Abilities that the kernel lacks.
     pub missing: Vec<String>,
+    /// Mode of its XDP socket, if it has one.
+    #[serde(default)]
+    pub xdp: Option<XdpMode>,
     /// The interface is set up.
     #[serde(skip)]
     pub is_up: bool,
@@ -97,13 +109,41 @@ pub struct InterfaceSeen {
     /// Reason that the socket must be replaced.
     #[serde(skip)]
     pub lost: Option<String>,
-    /// Number of frames that the kernel has dropped since this daemon was started.
+    /// Number of frames that the kernel has dropped since this daemon was started, or since its XDP
+    /// socket was opened.
     #[serde(skip)]
     pub lost_frames: u64,
+    /// Number of frames that its XDP socket had lost at the last look, since it was opened.
+    #[serde(skip)]
+    pub lost_by_xdp: u64,
     /// Number of looks in a row at which the kernel had dropped all frames since the look before
     /// although the socket's ring was empty.
     #[serde(skip)]
     pub stalled_looks: u32,
+}
+
+/// A change of an interface's MTU, noted before it is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct RaisedMtu {
+    /// MTU before the first change, which the interface gets back.
+    pub from: u32,
+    /// MTU before this change: the interface has it still if the change was not made.
+    pub was: u32,
+    /// MTU after this change.
+    pub to: u32,
+}
+
+impl RaisedMtu {
+    /// Returns whether the interface has `now` from before this change or by it. Another MTU was
+    /// set by another program, and stays.
+    pub fn explains(self, now: u32) -> bool {
+        now == self.was || now == self.to
+    }
+
+    /// Returns what is left to undo after this change was made.
+    pub fn made(self) -> Option<Self> {
+        (self.to != self.from).then_some(Self { was: self.to, ..self })
+    }
 }
 
 impl Observed {

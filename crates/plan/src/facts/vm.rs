@@ -1,12 +1,12 @@
 //! A VM on this host: its process, how that was started, and what it was told since.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use taut_api::Bytes;
 use taut_api::confinement::Confinement;
 use taut_api::enforcement::ProcessLimits;
 use taut_api::machine::{DiskLimits, VmAccelerator};
 use taut_api::vm::{VmKind, VmSpec};
+use taut_api::{Bytes, MacAddr, Mtu};
 
 /// A VM that has a process, or had one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,6 +65,11 @@ pub struct MachineSeen {
     pub size: Option<MachineSize>,
     /// Indices of the cards whose link QEMU has taken down.
     pub links_down: BTreeSet<usize>,
+    /// Address that the guest's driver has set for each card, where QEMU tells it.
+    pub addresses: Vec<Option<MacAddr>>,
+    /// MTU that the guest was told for each card by its index, at its start. Emulated cards cannot
+    /// tell it.
+    pub mtus: BTreeMap<usize, Mtu>,
 }
 
 /// Number of vCPUs and size of the memory of a VM.

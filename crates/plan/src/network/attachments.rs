@@ -1,11 +1,13 @@
 //! Namespaces, external ports, interfaces and uplinks to attach and detach.
 //!
 //! A changed attachment is detached and attached again, and one whose interface is gone is attached
-//! again. An uplink that moves to another vSwitch keeps its interface.
+//! again. An uplink that moves to another vSwitch keeps its interface. Devices follow the MTU of
+//! their vSwitch.
 
 use taut_api::fabric::PortId;
 use taut_api::network::{ExternalPortSpec, NetnsSpec};
 
+use super::mtu::needs_mtu;
 use crate::facts::{Action, Desired, NetnsSeen, Observed, Owner};
 
 /// The actions for every attachment that is described or observed.
@@ -59,6 +61,10 @@ pub fn attach_and_detach_ports(desired: &Desired, observed: &Observed) -> Vec<Ac
             actions.push(Action::AttachExternal { name: name.clone(), port });
         }
     }
+    let owners = desired.netns.keys().cloned().map(Owner::Netns);
+    let owners = owners.chain(desired.netdevs.keys().cloned().map(Owner::Netdev));
+    let owners = owners.chain(desired.uplinks.keys().cloned().map(Owner::Uplink));
+    actions.extend(owners.filter(|owner| needs_mtu(desired, observed, owner)).map(Action::SetMtu));
     actions
 }
 

@@ -11,11 +11,13 @@ use taut_api::network_io::NetworkAllocation;
 use taut_api::vm::{NicModel, Power};
 use taut_api::{Coalescing, Name};
 
+use super::addresses::effective_address;
 use super::coalescing::choose_coalescing;
 use super::front_ends::limit_front_end;
 use super::links::{is_taken_down, segment_of_its_own};
 use super::lro::choose_lro;
 use super::mirrors::configure_mirrors;
+use super::mtu::limit_packets;
 use super::shaping::choose_shaping;
 use super::teams::Teams;
 use super::uplinks::configure_uplinks;
@@ -43,12 +45,14 @@ pub fn configure_fabric(
             segment: segment(desired, &owner, &group.vswitch)?,
             vlan: group.vlan.clone(),
             mac,
+            effective: effective_address(observed, &owner),
             ip: ip(desired, &owner),
             security: group.security,
             shaping: choose_shaping(desired, &owner, portgroup).shaping(),
             mac_learning: group.mac_learning,
             coalescing: choose_coalescing(desired, observed, &owner).unwrap_or(Coalescing::Disabled),
             lro: choose_lro(desired, &owner),
+            mtu: limit_packets(desired, observed, &owner),
             front_end: limit_front_end(desired, observed, &owner),
             team: teams.of(portgroup).filter(|_| !is_taken_down(desired, &owner)),
             speed: None,

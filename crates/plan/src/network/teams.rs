@@ -116,7 +116,7 @@ mod tests {
         desired.portgroups.insert(name("db"), group("prod", Some(own)));
         desired.portgroups.insert(name("lab"), group("island", None));
         for uplink in ["eth0", "eth1", "eth2"] {
-            desired.uplinks.insert(name(uplink), UplinkSpec { vswitch: name("prod") });
+            desired.uplinks.insert(name(uplink), UplinkSpec::new(name("prod")));
         }
         desired.numbers = assign_numbers(&desired).unwrap();
         let teams = Teams::form(&desired);

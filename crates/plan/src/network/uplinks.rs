@@ -3,6 +3,7 @@
 use taut_api::fabric::config::{PortConfig, PortKind};
 use taut_api::vlan::Vlan;
 
+use super::mtu::limit_packets;
 use crate::facts::{Desired, Observed, Owner};
 
 /// Bit/s of 1 Mbit/s.
@@ -19,6 +20,7 @@ pub fn configure_uplinks(desired: &Desired, observed: &Observed) -> impl Iterato
         let speed = seen.and_then(|seen| seen.speed_mbit);
         Some(PortConfig {
             vlan: Vlan::all(),
+            mtu: limit_packets(desired, observed, &owner),
             speed: speed.map(|speed| speed.saturating_mul(MBIT)),
             ..PortConfig::new(port, owner.to_string(), PortKind::Uplink, segment, mac)
         })

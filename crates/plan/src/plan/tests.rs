@@ -13,7 +13,7 @@ use taut_api::shaping::Shaping;
 use taut_api::uplink::UplinkSpec;
 use taut_api::vm::{NicSpec, Power, VmDesired, VmKind};
 use taut_api::vmci::{Cid, VmciSpec};
-use taut_api::{Bytes, Name, QueuePairs, Vlan};
+use taut_api::{Bytes, Mtu, Name, QueuePairs, Vlan};
 
 use super::*;
 use crate::facts::{
@@ -22,6 +22,7 @@ use crate::facts::{
 };
 use crate::network::cid::assign_cid;
 use crate::network::links::is_taken_down;
+use crate::network::mtu::vswitch_mtu;
 use crate::network::numbering::assign_numbers;
 use crate::resources::disk_limits::wanted_limits;
 
@@ -99,7 +100,7 @@ fn desired() -> impl Strategy<Value = Desired> {
     );
     let netdevs = names("pg", 4).prop_map(|portgroup| NetdevSpec { portgroup, mac: None });
     let netdevs = btree_map(names("vnet", 2), netdevs, 0..2);
-    let uplinks = btree_map(names("eth", 2), names("sw", 2).prop_map(|vswitch| UplinkSpec { vswitch }), 0..2);
+    let uplinks = btree_map(names("eth", 2), names("sw", 2).prop_map(UplinkSpec::new), 0..2);
     (btree_map(names("vm", 5), vm(), 0..5), portgroups, netns, external, netdevs, uplinks).prop_map(
         |(vms, portgroups, netns, external, netdevs, uplinks)| {
             let mut desired = Desired { portgroups, netns, external, netdevs, uplinks, ..Desired::default() };
@@ -177,10 +178,11 @@ fn carry_out(desired: &Desired, observed: &mut Observed, plan: &Plan) {
             Action::RemoveVm(name) => drop(observed.vms.remove(name)),
             Action::ConnectNic { port, .. } | Action::ConnectVmci { port, .. } => attach(observed, *port),
             Action::AttachNetns { name, port } => {
-                let spec = desired.netns[name].clone();
-                observed
-                    .netns
-                    .insert(name.clone(), NetnsSeen { spec, made_netns: true, namespace: None, lost: false });
+                let (spec, mtu) = (desired.netns[name].clone(), mtu_of(desired, &Owner::Netns(name.clone())));
+                observed.netns.insert(
+                    name.clone(),
+                    NetnsSeen { spec, made_netns: true, namespace: None, mtu, lost: false },
+                );
                 attach(observed, *port);
             }
             Action::AttachExternal { name, port } => {
@@ -189,19 +191,36 @@ fn carry_out(desired: &Desired, observed: &mut Observed, plan: &Plan) {
                 attach(observed, *port);
             }
             Action::AttachUplink { name, port } => {
-                observed.uplinks.insert(name.clone(), InterfaceSeen::default());
+                let mtu_for = mtu_of(desired, &Owner::Uplink(name.clone()));
+                let seen = InterfaceSeen { mtu_for, ..InterfaceSeen::default() };
+                observed.uplinks.insert(name.clone(), seen);
                 attach(observed, *port);
             }
             Action::AttachNetdev { name, port } => {
-                observed.netdevs.insert(name.clone(), InterfaceSeen::default());
+                let mtu_for = mtu_of(desired, &Owner::Netdev(name.clone()));
+                let seen = InterfaceSeen { mtu_for, ..InterfaceSeen::default() };
+                observed.netdevs.insert(name.clone(), seen);
                 attach(observed, *port);
             }
             Action::DetachNetdev(name) => drop(observed.netdevs.remove(name)),
             Action::DetachUplink(name) => drop(observed.uplinks.remove(name)),
             Action::DetachNetns(name) => drop(observed.netns.remove(name)),
             Action::DetachExternal(name) => drop(observed.external.remove(name)),
+            Action::SetMtu(owner) => {
+                let mtu = mtu_of(desired, owner);
+                match owner {
+                    Owner::Netns(name) => observed.netns.get_mut(name).unwrap().mtu = mtu,
+                    Owner::Uplink(name) => observed.uplinks.get_mut(name).unwrap().mtu_for = mtu,
+                    Owner::Netdev(name) => observed.netdevs.get_mut(name).unwrap().mtu_for = mtu,
+                    Owner::Nic(..) | Owner::Vmci(_) | Owner::External(_) => panic!("{owner} is not set"),
+                }
+            }
         }
     }
+}
+
+fn mtu_of(desired: &Desired, owner: &Owner) -> Option<Mtu> {
+    vswitch_mtu(desired, owner)
 }
 
 /// Connects QEMU to its device's socket, on which the fabric must listen.

@@ -1,11 +1,12 @@
 //! Settings of a running QEMU that change when it is started again.
 
-use taut_api::Bytes;
 use taut_api::vm::{VmDesired, VmSpec};
 use taut_api::word::counted;
+use taut_api::{Bytes, Mtu, Name};
 
 use crate::facts::reservation::{memory_is_reserved, wants_exclusive_pcpus};
-use crate::facts::{Explanation, HostSeen, MachineSize, Process, Row};
+use crate::facts::{Desired, Explanation, HostSeen, MachineSize, Process, Row};
+use crate::network::mtu::told_mtus;
 
 /// Explains vCPUs and memory that the running process does not have yet.
 pub(crate) fn explain_size(spec: &VmSpec, process: Option<&Process>) -> Explanation {
@@ -25,6 +26,34 @@ pub(crate) fn explain_size(spec: &VmSpec, process: Option<&Process>) -> Explanat
             format!("it has {then} of memory from its next start on; it runs with {now}"),
             rule,
         );
+    }
+    told
+}
+
+/// Explains MTUs of vSwitches that the guest of the running process was not told.
+pub(crate) fn explain_mtus(
+    desired: &Desired,
+    name: &Name,
+    spec: &VmSpec,
+    process: Option<&Process>,
+) -> Explanation {
+    let mut told = Explanation::default();
+    let Some(process) = process else { return told };
+    let at_start = &process.machine.mtus;
+    for (index, wanted) in told_mtus(desired, name, spec) {
+        let now = match at_start.get(&index) {
+            Some(now) => *now,
+            // An earlier version told none: the guest began with the default.
+            None if at_start.is_empty() => Mtu::default(),
+            None => continue,
+        };
+        if wanted != now {
+            told.decide_from(
+                true,
+                format!("its nic{index} has an MTU of {wanted} from its next start on; it runs with {now}"),
+                Row::Mtu.because("that of its vSwitch, which a guest is told when it starts"),
+            );
+        }
     }
     told
 }
@@ -100,6 +129,37 @@ mod tests {
         for process in [None, Some(&same), Some(&Process::default())] {
             assert_eq!(explain_size(&spec, process), Explanation::default());
         }
+    }
+
+    #[test]
+    fn a_guest_is_told_another_mtu_at_its_next_start() {
+        let name = |text: &str| text.parse::<Name>().unwrap();
+        let mut desired = Desired::default();
+        for (group, mtu) in [("web", 9000), ("db", 1500)] {
+            let vswitch = serde_json::json!({ "mtu": mtu });
+            desired.vswitches.insert(name(group), serde_json::from_value(vswitch).unwrap());
+            let spec = serde_json::json!({ "vswitch": group });
+            desired.portgroups.insert(name(group), serde_json::from_value(spec).unwrap());
+        }
+        let nics =
+            serde_json::json!({ "nic": [{ "portgroup": "web" }, { "portgroup": "db" }], "power": "on" });
+        desired.vms.insert(name("db1"), serde_json::from_value(nics).unwrap());
+        let mtus = [(0, Mtu::default()), (1, Mtu::default())].into();
+        let process =
+            Process { machine: MachineSeen { mtus, ..MachineSeen::default() }, ..Process::default() };
+        let spec = &desired.vms[&name("db1")].vm;
+        let told = explain_mtus(&desired, &name("db1"), spec, Some(&process));
+        assert_eq!(
+            restarts(&told),
+            ["its nic0 has an MTU of 9000 from its next start on; it runs with 1500"]
+        );
+        assert_eq!(
+            told.decisions[0].rule,
+            "VN-17 MTU: that of its vSwitch, which a guest is told when it starts"
+        );
+        let earlier = explain_mtus(&desired, &name("db1"), spec, Some(&Process::default()));
+        assert_eq!(restarts(&earlier), restarts(&told), "an earlier version told it none");
+        assert_eq!(explain_mtus(&desired, &name("db1"), spec, None), Explanation::default());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use taut_api::route::{DaemonInfo, Netdev};
 use taut_api::{ApiError, MacAddr, Name, path};
 
 use crate::client::Client;
-use crate::commands::{Attachment, settle, until_attached};
+use crate::commands::{Attachment, settle, until_attached, uplink};
 use crate::output::{self, Outcome, Output};
 
 #[derive(Debug, Subcommand)]
@@ -136,6 +136,7 @@ fn show(netdev: &Netdev) -> String {
         ("link", output::word(&status.link)),
         ("reason", status.reason.clone().unwrap_or_default()),
         ("mac", spec.mac.map(|mac| mac.to_string()).unwrap_or_default()),
+        ("mtu", uplink::mtu_of(status.mtu, status.vswitch_mtu)),
         ("port", status.port.map(|port| port.to_string()).unwrap_or_default()),
         ("lost", format!("{} frames that the kernel dropped", status.lost)),
         ("revision", revision.to_string()),

@@ -128,10 +128,11 @@ fn show(port: &PortInfo) -> String {
         ("port", port.port.to_string()),
         ("owner", port.owner.clone()),
         ("mac", port.mac.map(|mac| mac.to_string()).unwrap_or_default()),
+        ("effective mac", port.effective_mac.map(|mac| mac.to_string()).unwrap_or_default()),
         ("vswitch", port.vswitch.to_string()),
         ("portgroup", port.portgroup.as_ref().map(Name::to_string).unwrap_or_default()),
         ("link", output::word(&port.link)),
-        ("reason", port.reason.clone().unwrap_or_default()),
+        ("reason", port.reason.clone().or(rejected(port)).unwrap_or_default()),
         ("coalescing", port.coalescing.map_or("none".to_owned(), |coalescing| coalescing.to_string())),
         ("to switch", port.shaping.to_switch.to_string()),
         ("to guest", port.shaping.to_guest.to_string()),
@@ -163,7 +164,9 @@ fn table(ports: &[PortInfo]) -> String {
     );
     for port in ports {
         let trusted = port.trusted.then_some(TRUSTED);
-        for remark in port.reason.as_deref().into_iter().chain(without_buffers(port)).chain(trusted) {
+        let rejected = rejected(port);
+        let reasons = port.reason.as_deref().into_iter().chain(rejected.as_deref());
+        for remark in reasons.chain(without_buffers(port)).chain(trusted) {
             text += &format!("port {} ({}): {remark}\n", port.port, port.owner);
         }
     }
@@ -172,6 +175,14 @@ fn table(ports: &[PortInfo]) -> String {
 
 /// What it means for other guests that a port's front end is trusted.
 const TRUSTED: &str = "trusted: its front end can disturb all guests of this host";
+
+/// Says that a port receives nothing because its guest has changed its address.
+fn rejected(port: &PortInfo) -> Option<String> {
+    let effective = port.effective_mac.filter(|_| port.mac_rejected)?;
+    Some(format!(
+        "receives no frames: its guest has changed its address to {effective}, which the port group rejects"
+    ))
+}
 
 /// Says that a guest has never posted a receive buffer: otherwise the first frame had found one.
 fn without_buffers(port: &PortInfo) -> Option<&'static str> {
@@ -218,6 +229,8 @@ mod tests {
             port,
             owner: owner.into(),
             mac: Some("02:00:00:00:00:01".parse().unwrap()),
+            effective_mac: None,
+            mac_rejected: false,
             vswitch: "prod".parse().unwrap(),
             portgroup: Some("lan".parse().unwrap()),
             link: Link::Up,
@@ -269,6 +282,8 @@ mod tests {
             port: 1,
             owner: "vm/db1/nic0".into(),
             mac: Some("02:00:00:00:00:01".parse().unwrap()),
+            effective_mac: None,
+            mac_rejected: false,
             vswitch: "prod".parse().unwrap(),
             portgroup: Some("lan".parse().unwrap()),
             link: Link::Broken,
@@ -284,6 +299,9 @@ mod tests {
         port 1 (vm/db1/nic0): descriptor 7 is its own successor
         ");
         let counters = PortCounters { rx_drops: vec![(DropReason::RingFull, 3)], ..PortCounters::default() };
+        let effective_mac = Some("02:66:00:00:00:01".parse().unwrap());
+        let moved = PortInfo { reason: None, effective_mac, mac_rejected: true, ..port.clone() };
+        insta::assert_snapshot!(table(&[moved]).lines().last().unwrap(), @"port 1 (vm/db1/nic0): receives no frames: its guest has changed its address to 02:66:00:00:00:01, which the port group rejects");
         let silent = PortInfo { reason: None, link: Link::Up, counters, ..port };
         insta::assert_snapshot!(table(&[silent]).lines().last().unwrap(), @"port 1 (vm/db1/nic0): no frame was ever received: the guest has posted no receive buffers");
     }

@@ -30,8 +30,8 @@ pub(crate) struct TeamingArgs {
     #[arg(long, on_or_off())]
     notify_switches: Option<bool>,
     /// Do not use an uplink whose link is up but leads nowhere: beacon if there are three uplinks
-    /// or more, or the IPv4 address of a gateway that each uplink asks, with its VLAN if it has
-    /// one: 10.0.0.1@20; off: links decide
+    /// or more, or the IP address of a gateway that each uplink asks, with its VLAN if it has one:
+    /// 10.0.0.1@20; off: links decide
     #[arg(long, value_name = "beacon|GATEWAY|off")]
     probe: Option<PathProbe>,
 }

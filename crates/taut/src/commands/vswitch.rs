@@ -1,15 +1,16 @@
 //! `taut vswitch`.
 
 use clap::Subcommand;
-use taut_api::Name;
 use taut_api::network::VSwitchSpec;
 use taut_api::path;
 use taut_api::route::{PortGroup, Uplink, VSwitch};
+use taut_api::{Mtu, Name};
 
 use super::mirror::{self, MirrorArgs};
 use super::network_io::{self, NetworkIoArgs};
 use super::teaming::{self, TeamingArgs};
 use crate::client::Client;
+use crate::commands::settle;
 use crate::output::{self, Outcome, Output};
 
 #[derive(Debug, Subcommand)]
@@ -19,6 +20,10 @@ pub(crate) enum Command {
     Create {
         /// Name of the virtual switch
         name: Name,
+        /// Bytes of the longest packet, 1280 to 9190; 1500 unless given. Namespaces and interfaces
+        /// follow at once, a VM when it is started again
+        #[arg(long, value_name = "BYTES")]
+        mtu: Option<Mtu>,
         #[command(flatten)]
         teaming: TeamingArgs,
         #[command(flatten)]
@@ -33,11 +38,15 @@ pub(crate) enum Command {
         /// Name of the virtual switch
         name: Name,
     },
-    /// Change how the ports of a virtual switch use its uplinks: teaming, and network I/O control;
-    /// and which of them get copies of the frames of others. Running ports follow at once
+    /// Change the MTU of a virtual switch, how its ports use its uplinks (teaming, and network I/O
+    /// control), or which of them get copies of the frames of others. Running ports follow at once
     Set {
         /// Name of the virtual switch
         name: Name,
+        /// Bytes of the longest packet, 1280 to 9190. Namespaces and interfaces follow at once, a
+        /// VM when it is started again
+        #[arg(long, value_name = "BYTES")]
+        mtu: Option<Mtu>,
         #[command(flatten)]
         teaming: TeamingArgs,
         #[command(flatten)]
@@ -54,8 +63,8 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
-        Command::Create { name, teaming, network_io, mirrors } => {
-            let mut spec = VSwitchSpec::default();
+        Command::Create { name, mtu, teaming, network_io, mirrors } => {
+            let mut spec = VSwitchSpec { mtu: mtu.unwrap_or_default(), ..VSwitchSpec::default() };
             teaming.change(&mut spec.teaming);
             network_io.change(&mut spec.network_io);
             mirrors.change(&mut spec.mirrors);
@@ -69,8 +78,9 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
         Command::List => {
             let all: Vec<VSwitch> = client.get(path::VSWITCHES)?;
             output::print(out.format, &all, |all| {
-                let row = |s: &VSwitch| [s.name.to_string(), s.status.ports.to_string()];
-                output::table(["NAME", "PORTS"], &all.iter().map(row).collect::<Vec<_>>())
+                let row =
+                    |s: &VSwitch| [s.name.to_string(), s.spec.mtu.to_string(), s.status.ports.to_string()];
+                output::table(["NAME", "MTU", "PORTS"], &all.iter().map(row).collect::<Vec<_>>())
             });
         }
         Command::Show { name } => {
@@ -79,13 +89,17 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
             let uplinks: Vec<Uplink> = client.get(path::UPLINKS)?;
             output::print(out.format, &vswitch, |vswitch| show(vswitch, &all, &uplinks));
         }
-        Command::Set { name, teaming, network_io, mirrors } => {
+        Command::Set { name, mtu, teaming, network_io, mirrors } => {
             let changed: VSwitch = client.change(&path::VSWITCH.of(&name), |mut spec: VSwitchSpec| {
+                spec.mtu = mtu.unwrap_or(spec.mtu);
                 teaming.change(&mut spec.teaming);
                 network_io.change(&mut spec.network_io);
                 mirrors.change(&mut spec.mirrors);
                 spec
             })?;
+            if mtu.is_some() {
+                settle(client, changed.revision);
+            }
             out.changed(&changed, |VSwitch { name, spec, .. }| {
                 let (teaming, network_io) =
                     (teaming::line(&spec.teaming), network_io::line(&spec.network_io));
@@ -93,7 +107,10 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
                     none if none.is_empty() => none,
                     all => format!("; mirrors {all}"),
                 };
-                format!("vSwitch {name}: teaming {teaming}; network I/O control {network_io}{mirrors}")
+                format!(
+                    "vSwitch {name}: MTU {}; teaming {teaming}; network I/O control {network_io}{mirrors}",
+                    spec.mtu
+                )
             });
         }
         Command::Delete { name } => {
@@ -113,6 +130,7 @@ fn show(vswitch: &VSwitch, portgroups: &[PortGroup], uplinks: &[Uplink]) -> Stri
     let (is_private, network_io) = (uplinks.is_empty(), &vswitch.spec.network_io);
     output::fields(&[
         ("name", vswitch.name.to_string()),
+        ("mtu", vswitch.spec.mtu.to_string()),
         ("uplinks", if uplinks.is_empty() { private() } else { uplinks.join(", ") }),
         ("teaming", if uplinks.is_empty() { String::new() } else { teaming::line(&vswitch.spec.teaming) }),
         (
@@ -156,6 +174,7 @@ mod tests {
             show(&vswitch, &groups, &[uplink("other")]),
             @r"
         name         prod
+        mtu          1500
         uplinks      none: a private network in memory
         port groups  web, dmz
         ports        3

@@ -4,15 +4,27 @@
 //! somebody replaces it. A message that it does not know would end the conversation.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
+use taut_api::error::ErrorKind;
 use taut_api::fabric::config::{PortConfig, PortKind};
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{FabricConfig, PortId, ToFabric};
 use taut_api::teaming::TeamPolicy;
+use taut_api::{ApiError, PathProbe};
 
 /// Reason that a fabric of an earlier version does not serve a port.
 const UNKNOWN_KIND: &str = "the running fabric is of an earlier version that does not know such ports; hint: to \
                             replace it while traffic goes on: taut daemon upgrade-fabric";
+
+/// Returns the refusal of an XDP socket by a fabric of an earlier version.
+pub(super) fn no_xdp() -> ApiError {
+    ApiError::new(
+        ErrorKind::Unavailable,
+        "the running fabric is of an earlier version that does not know XDP sockets",
+        "replace it while traffic goes on: taut daemon upgrade-fabric",
+    )
+}
 
 /// Abilities that a fabric has told of in its first message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,6 +39,12 @@ pub(super) struct Abilities {
     pub(super) has_netdevs: bool,
     /// True if the fabric captures frames.
     pub(super) has_captures: bool,
+    /// True if the fabric has network I/O control. Another one ignores its configuration.
+    pub(super) has_network_io: bool,
+    /// True if the fabric asks gateways with IPv6 addresses.
+    pub(super) asks_ipv6: bool,
+    /// True if the fabric serves XDP sockets.
+    pub(super) has_xdp: bool,
 }
 
 impl Abilities {
@@ -35,8 +53,11 @@ impl Abilities {
     pub(super) fn fit(self, message: &ToFabric) -> Option<Cow<'_, ToFabric>> {
         match message {
             ToFabric::Capture { .. } if !self.has_captures => None,
-            _ if self.has_uplinks && self.balances_load && self.has_netdevs => Some(Cow::Borrowed(message)),
             ToFabric::Attach { via: Attachment::Packet(_), .. } if !self.has_uplinks => None,
+            ToFabric::Attach { via: Attachment::Xdp(_), .. } if !self.has_xdp => None,
+            _ if self.has_uplinks && self.balances_load && self.has_netdevs && self.asks_ipv6 => {
+                Some(Cow::Borrowed(message))
+            }
             ToFabric::Configure(config) => {
                 let mut fitting = config.clone();
                 fitting.ports.retain(|port| self.serves(port));
@@ -44,6 +65,13 @@ impl Abilities {
                 let balanced = fitting.teams.iter_mut().filter(|team| team.policy == TeamPolicy::Load);
                 if !self.balances_load {
                     balanced.for_each(|team| team.policy = TeamPolicy::PortId);
+                }
+                // A probe that it cannot read would cost the whole configuration.
+                let is_strange =
+                    |probe: PathProbe| matches!(probe, PathProbe::Gateway { ip: IpAddr::V6(_), .. });
+                let strange = fitting.teams.iter_mut().filter(|team| is_strange(team.probe));
+                if !self.asks_ipv6 {
+                    strange.for_each(|team| team.probe = PathProbe::Off);
                 }
                 Some(Cow::Owned(ToFabric::Configure(fitting)))
             }
@@ -69,9 +97,9 @@ impl Abilities {
 
 #[cfg(test)]
 mod tests {
+    use taut_api::MacAddr;
     use taut_api::fabric::config::{SegmentId, TeamConfig};
-    use taut_api::fabric::message::{PacketRing, PacketSocket};
-    use taut_api::{MacAddr, PathProbe};
+    use taut_api::fabric::message::{PacketRing, PacketSocket, XdpMemory, XdpRing, XdpSocket};
 
     use super::*;
 
@@ -94,6 +122,9 @@ mod tests {
             balances_load: true,
             has_netdevs: true,
             has_captures: true,
+            has_network_io: true,
+            asks_ipv6: true,
+            has_xdp: true,
         };
         assert_eq!(now.fit(&configure).as_deref(), Some(&configure));
         assert_eq!(now.fit(&attach).as_deref(), Some(&attach));
@@ -105,6 +136,39 @@ mod tests {
         assert_eq!(earlier.fit(&attach), None);
         assert_eq!(earlier.fit(&ToFabric::Ping).as_deref(), Some(&ToFabric::Ping));
         assert_eq!(earlier.unfit(&config).map(|(port, _)| port).collect::<Vec<_>>(), [PortId(2)]);
+    }
+
+    #[test]
+    fn a_fabric_that_asks_no_gateways_with_ipv6_probes_nothing() {
+        let team = |probe: &str| TeamConfig {
+            segment: SegmentId(1),
+            policy: TeamPolicy::Explicit,
+            active: vec![PortId(2)],
+            standby: Vec::new(),
+            failback: true,
+            notify_switches: true,
+            probe: probe.parse().unwrap(),
+        };
+        let configure = |probes: [&str; 3]| {
+            ToFabric::Configure(FabricConfig { teams: probes.map(team).to_vec(), ..FabricConfig::default() })
+        };
+        let wanted = configure(["fe80::1", "10.0.0.1", "beacon"]);
+        let earlier = Abilities { has_uplinks: true, balances_load: true, ..Abilities::default() };
+        assert_eq!(earlier.fit(&wanted).as_deref(), Some(&configure(["off", "10.0.0.1", "beacon"])));
+        let asking = Abilities { asks_ipv6: true, ..earlier };
+        assert_eq!(asking.fit(&wanted).as_deref(), Some(&wanted));
+    }
+
+    #[test]
+    fn a_fabric_without_xdp_sockets_gets_none() {
+        let ring = XdpRing { entries: 16, producer: 0, consumer: 64, flags: 128, first: 192 };
+        let memory = XdpMemory { chunk: 4096, receiving: 8, sending: 8, first: 8192 };
+        let setup = XdpSocket { receive: ring, fill: ring, transmit: ring, completion: ring, memory };
+        let attach = ToFabric::Attach { port: PortId(2), via: Attachment::Xdp(Box::new(setup)) };
+        let earlier =
+            Abilities { has_uplinks: true, balances_load: true, has_netdevs: true, ..Abilities::default() };
+        assert_eq!(earlier.fit(&attach), None);
+        assert_eq!(Abilities { has_xdp: true, ..earlier }.fit(&attach).as_deref(), Some(&attach));
     }
 
     #[test]

@@ -120,6 +120,14 @@ impl Shared {
         if conversation.configured != Some(wanted.config.revision) {
             return;
         }
+        {
+            let mut seen = self.board.lock();
+            if std::mem::take(&mut seen.awaits_fabric) {
+                // A round that has sent this configuration and has not ended tells its revision
+                // itself.
+                seen.in_force = seen.reconciled;
+            }
+        }
         let refused = self.board.lock().refused_ports.clone();
         let unknown = |id: &PortId| !conversation.told.contains(id) && !refused.contains_key(id);
         if super::owners(&wanted.config).any(|(id, _)| unknown(&id)) {
@@ -158,7 +166,7 @@ impl Shared {
     /// Keeps the descriptors of a fabric that outlived its `tautd`.
     fn attached(&self, port: PortId, via: &Attachment, fds: Vec<OwnedFd>) {
         let mut wanted = self.wanted();
-        let expected = if matches!(via, Attachment::Packet(_)) { 2 } else { 1 };
+        let expected = via.descriptors();
         if fds.len() != expected {
             tracing::warn!(%port, got = fds.len(), expected, "an attachment came without its descriptors");
             return discard(fds);

@@ -70,7 +70,7 @@ impl Held {
         let port = self.port(port);
         let fds: Vec<_> = ForeignFd::all(fds, &port.strangers).into_iter().map(Arc::new).collect();
         let device = match via {
-            Attachment::Tap { .. } | Attachment::Packet(_) | Attachment::Listening => {
+            Attachment::Tap { .. } | Attachment::Packet(_) | Attachment::Xdp(_) | Attachment::Listening => {
                 Some((via.clone(), fds.clone()))
             }
             Attachment::Connected | Attachment::Session(_) => None,
@@ -126,9 +126,21 @@ impl Held {
         }
     }
 
-    /// Closes the descriptors of ports that are no longer wanted.
-    pub(super) fn keep_only(&mut self, config: &FabricConfig) {
-        self.0.retain(|port, _| owner(config, *port).is_some());
+    /// Closes the descriptors of ports that are no longer wanted. Returns the packet sockets among
+    /// them, which the fabric has for a while still.
+    pub(super) fn keep_only(&mut self, config: &FabricConfig) -> Vec<Arc<ForeignFd>> {
+        let unwanted: Vec<_> = self.0.keys().copied().filter(|port| owner(config, *port).is_none()).collect();
+        let devices = unwanted.into_iter().filter_map(|port| self.0.remove(&port)?.device);
+        let sockets = devices.filter_map(|(via, fds)| {
+            let place = match via {
+                Attachment::Packet(_) => 0,
+                // The last of those that belong to an XDP socket.
+                Attachment::Xdp(_) => fds.len().checked_sub(1)?,
+                _ => return None,
+            };
+            fds.into_iter().nth(place)
+        });
+        sockets.collect()
     }
 
     /// Returns the ports that are served and have more descriptors waiting for their close than a

@@ -33,6 +33,7 @@ use taut_api::vmci::Cid;
 
 use crate::board::Board;
 use crate::inbox::{CaptureRequest, Inbox};
+use crate::interface;
 use crate::store::Store;
 
 use abilities::Abilities;
@@ -184,6 +185,17 @@ impl Fabric {
         send(wire.as_ref(), &ToFabric::Attach { port, via }, &fds);
     }
 
+    /// Checks that the running fabric serves XDP sockets.
+    ///
+    /// # Errors
+    /// The fabric is of an earlier version.
+    pub(crate) fn check_xdp(&self) -> Result<(), ApiError> {
+        match self.0.wire().as_ref() {
+            Some(wire) if !wire.abilities.has_xdp => Err(abilities::no_xdp()),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the device or listening socket that is kept for a port.
     pub(crate) fn device(&self, port: PortId) -> Option<Arc<ForeignFd>> {
         self.0.wanted().held.device(port)
@@ -243,11 +255,11 @@ impl Fabric {
 impl Shared {
     /// Sends a changed configuration.
     fn renew(&self, wire: Option<&Wire>, mut config: FabricConfig) {
-        {
+        let unwanted = {
             let mut wanted = self.wanted();
             config.revision = wanted.config.revision + 1;
             wanted.new_ports = owners(&config).map(|(id, _)| id).filter(|id| !wanted.has(*id)).collect();
-            wanted.held.keep_only(&config);
+            let unwanted = wanted.held.keep_only(&config);
             wanted.config = config.clone();
             let mut seen = self.board.lock();
             seen.observed
@@ -260,8 +272,13 @@ impl Shared {
                 .retain(|&port, _| wanted.has(port) && !wanted.new_ports.contains(&port));
             seen.refused_ports.clear();
             seen.observed.fabric.ready = false;
-        }
+            seen.awaits_fabric = wire.is_some();
+            unwanted
+        };
         send(wire, &ToFabric::Configure(config), &[]);
+        for socket in unwanted {
+            interface::end_membership(&socket);
+        }
     }
 
     fn wire(&self) -> MutexGuard<'_, Option<Wire>> {

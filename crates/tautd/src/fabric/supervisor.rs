@@ -157,7 +157,7 @@ impl Shared {
                 return Some(next);
             }
             *self.wire() = None;
-            self.board.lock().observed.fabric.ready = false;
+            self.board.lock().lose_fabric();
             if process.has_ended(HANG_UP) || end.is_err() || self.ending.load(Ordering::SeqCst) {
                 break end;
             }
@@ -195,7 +195,7 @@ impl Shared {
         stream: &UnixStream,
         mut conversation: Conversation,
     ) -> io::Result<End> {
-        self.board.lock().fabric_version.clone_from(&conversation.version);
+        self.board.lock().note_fabric(&conversation.version, conversation.abilities.has_network_io);
         let mut next_ping = Instant::now() + PING;
         loop {
             if self.upgrades.is_asked_for() && self.is_ready(&conversation) {
@@ -280,12 +280,23 @@ impl Shared {
                     balances_load,
                     has_netdevs,
                     has_captures,
+                    has_network_io,
+                    asks_ipv6,
+                    has_xdp,
                     ..
                 },
                 _,
             )) => {
-                let abilities =
-                    Abilities { answers_pings, has_uplinks, balances_load, has_netdevs, has_captures };
+                let abilities = Abilities {
+                    answers_pings,
+                    has_uplinks,
+                    balances_load,
+                    has_netdevs,
+                    has_captures,
+                    has_network_io,
+                    asks_ipv6,
+                    has_xdp,
+                };
                 Ok(Greeting { version, revision, abilities })
             }
             Some((FromFabric::Welcome { protocol, .. }, _)) => Err(io::Error::other(format!(
@@ -324,7 +335,7 @@ impl Shared {
         let status = process.halt(if ending { PATIENCE } else { Duration::ZERO }, PATIENCE).status();
         let mut seen = self.board.lock();
         seen.observed.fabric.pid = None;
-        seen.observed.fabric.ready = false;
+        seen.lose_fabric();
         drop(seen);
         if ending {
             return;

@@ -156,7 +156,7 @@ impl Shared {
         {
             let mut seen = self.board.lock();
             seen.observed.fabric.pid = Some(process.pid());
-            seen.fabric_version.clone_from(&conversation.version);
+            seen.note_fabric(&conversation.version, conversation.abilities.has_network_io);
         }
         self.upgrades.answer(&Ok(report));
         Ok(Some(Running { process, stream, origin: Origin::TookOver(conversation) }))

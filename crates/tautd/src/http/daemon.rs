@@ -39,7 +39,7 @@ pub(super) async fn show_daemon(
             .filter(|version| !version.is_empty() && seen.observed.fabric.pid.is_some()),
         fabric_starts: seen.fabric_starts,
         revision: state.revision,
-        reconciled: seen.reconciled,
+        reconciled: seen.in_force,
         state_dir: app.state_dir.display().to_string(),
         workers: workers(&app)?,
         caller: role.map(|role| CallerInfo { uid: caller.uid(), role }),

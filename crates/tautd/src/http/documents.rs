@@ -28,7 +28,7 @@ pub(super) trait Stored {
     fn change(name: Name, spec: Option<Self::Spec>) -> Change;
 
     /// Fills in what the user left to the daemon.
-    fn complete(_name: &Name, _spec: &mut Self::Spec) {}
+    fn complete(_desired: &Desired, _name: &Name, _spec: &mut Self::Spec) {}
 
     /// Refuses a document that does not fit the others.
     fn admit(desired: &Desired, name: &Name, spec: &Self::Spec) -> Result<(), ApiError>;
@@ -90,7 +90,7 @@ pub(super) async fn write_if<D: Stored>(
 ) -> Result<Arc<Documents>, Failure> {
     app.write(move |state| {
         condition.check(state, D::KIND, &name)?;
-        D::complete(&name, &mut spec);
+        D::complete(&state.desired, &name, &mut spec);
         check(&state.desired, &name, &spec)?;
         D::admit(&state.desired, &name, &spec)?;
         Ok(D::change(name, Some(spec)))

@@ -303,6 +303,8 @@ mod tests {
             port: 4,
             owner: "vm/a/nic0".into(),
             mac: Some(MacAddr([2; 6])),
+            effective_mac: None,
+            mac_rejected: false,
             vswitch: "prod".parse().unwrap(),
             portgroup: Some("lan".parse().unwrap()),
             link: Link::Up,

@@ -8,6 +8,7 @@ use taut_api::route::PortInfo;
 use taut_api::shaping::PortShaping;
 use taut_api::vm::Power;
 use taut_api::{ApiError, path};
+use taut_plan::network::addresses::{effective_address, is_rejected};
 use taut_plan::network::coalescing::choose_coalescing;
 use taut_plan::network::front_ends::limit_front_end;
 use taut_plan::network::shaping::choose_shaping;
@@ -35,10 +36,13 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
         let Some(group) = desired.portgroups.get(portgroup) else { continue };
         let (link, reason) = status::port_link(desired, &seen, &owner);
         let counters = counters(app, port)?;
+        let effective_mac = effective_address(&seen.observed, &owner);
         ports.push(PortInfo {
             port: u32::from(port.0),
             owner: owner.to_string(),
             mac: Some(mac),
+            effective_mac,
+            mac_rejected: effective_mac.is_some_and(|to| is_rejected(desired, portgroup, mac, to)),
             vswitch: group.vswitch.clone(),
             portgroup: Some(portgroup.clone()),
             link,
@@ -57,6 +61,8 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
             port: u32::from(port.0),
             owner: owner.to_string(),
             mac: None,
+            effective_mac: None,
+            mac_rejected: false,
             vswitch: uplink.vswitch.clone(),
             portgroup: None,
             link: status.link,

@@ -17,6 +17,7 @@ use taut_plan::admission::documents::{
     admit_external, admit_netns, admit_portgroup, admit_portgroup_deletion, admit_vswitch_deletion,
 };
 use taut_plan::admission::mirrors::admit_mirrors;
+use taut_plan::admission::mtu::{admit_group_mtu, admit_mtu};
 use taut_plan::admission::network_io::{admit_class, admit_network_io, admit_speed};
 use taut_plan::admission::uplinks::{admit_teaming, admit_uplink_removal};
 use taut_plan::{Desired, Owner};
@@ -223,6 +224,7 @@ impl Stored for VSwitches {
     fn admit(desired: &Desired, name: &Name, spec: &VSwitchSpec) -> Result<(), ApiError> {
         admit_teaming(desired, &format!("vSwitch `{name}`"), name, &spec.teaming)?;
         admit_mirrors(name, spec)?;
+        admit_mtu(desired, name, spec, &interface::mtu_range)?;
         admit_network_io(desired, name, spec, &interface::speed)
     }
 
@@ -255,6 +257,7 @@ impl Stored for PortGroups {
 
     fn admit(desired: &Desired, name: &Name, spec: &PortGroupSpec) -> Result<(), ApiError> {
         admit_portgroup(desired, name, spec)?;
+        admit_group_mtu(desired, name, &spec.vswitch, &interface::mtu_range)?;
         admit_class(desired, name, spec, &interface::speed)
     }
 
@@ -285,7 +288,7 @@ impl Stored for Attachments {
         Change::Netns(name, spec)
     }
 
-    fn complete(name: &Name, spec: &mut NetnsSpec) {
+    fn complete(_: &Desired, name: &Name, spec: &mut NetnsSpec) {
         spec.mac.get_or_insert_with(|| Owner::Netns(name.clone()).derived_mac());
     }
 
@@ -316,7 +319,7 @@ impl Stored for ExternalPorts {
         Change::External(name, spec)
     }
 
-    fn complete(name: &Name, spec: &mut ExternalPortSpec) {
+    fn complete(_: &Desired, name: &Name, spec: &mut ExternalPortSpec) {
         spec.mac.get_or_insert_with(|| Owner::External(name.clone()).derived_mac());
     }
 
@@ -347,8 +350,9 @@ impl Stored for Netdevs {
         Change::Netdev(name, spec)
     }
 
-    fn complete(name: &Name, spec: &mut NetdevSpec) {
-        spec.mac = spec.mac.or_else(|| learned_address(name));
+    fn complete(desired: &Desired, name: &Name, spec: &mut NetdevSpec) {
+        let stored = desired.netdevs.get(name).and_then(|stored| stored.mac);
+        spec.mac = spec.mac.or(stored).or_else(|| learned_address(name));
     }
 
     fn admit(desired: &Desired, name: &Name, spec: &NetdevSpec) -> Result<(), ApiError> {
@@ -393,5 +397,29 @@ impl Resource for Uplinks {
 
     fn status(desired: &Desired, seen: &Seen, name: &Name) -> UplinkStatus {
         status::uplink(desired, seen, name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_keeps_its_stored_address_if_a_document_has_none() {
+        let name: Name = "no-such-if".parse().unwrap();
+        let spec = |mac: Option<&str>| NetdevSpec {
+            portgroup: "lan".parse().unwrap(),
+            mac: mac.map(|mac| mac.parse().unwrap()),
+        };
+        let stored = spec(Some("52:54:00:00:00:01"));
+        let desired = Desired { netdevs: [(name.clone(), stored.clone())].into(), ..Desired::default() };
+        let complete = |desired: &Desired, mac: Option<&str>| {
+            let mut written = spec(mac);
+            Netdevs::complete(desired, &name, &mut written);
+            written.mac
+        };
+        assert_eq!(complete(&desired, None), stored.mac);
+        assert_eq!(complete(&desired, Some("02:00:00:00:00:01")), spec(Some("02:00:00:00:00:01")).mac);
+        assert_eq!(complete(&Desired::default(), None), None, "no bridge knows it");
     }
 }

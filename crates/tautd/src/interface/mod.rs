@@ -1,18 +1,22 @@
 //! Network interfaces of the host as uplinks and as ports.
 
 mod socket;
+mod xdp;
 
 use std::collections::BTreeSet;
 use std::io;
 
 use taut_api::error::ErrorKind;
-use taut_api::{ApiError, MacAddr, Name};
+use taut_api::uplink::{UplinkBackend, UplinkSpec};
+use taut_api::{ApiError, MacAddr, Mtu, Name};
 use taut_host::kernel::netlink::{Interface, Links, ingress};
+use taut_plan::admission::mtu::{MtuRange, check_mtu};
 use taut_plan::admission::netdevs::check_netdev;
 use taut_plan::admission::uplinks::{Candidate, check_interface};
 use taut_plan::facts::InterfaceSeen;
+use taut_plan::network::mtu::raise_mtu;
 
-pub(crate) use socket::{Received, Socket, received};
+pub(crate) use socket::{Received, Socket, end_membership, received};
 
 /// Role of an interface that a port of the fabric uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +41,27 @@ impl Role {
     }
 }
 
+/// Way in which the fabric is to send and receive the frames of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By a packet socket.
+    Packet,
+    /// By an XDP socket.
+    Xdp {
+        /// Without copies.
+        zero_copy: bool,
+    },
+}
+
+impl From<&UplinkSpec> for Way {
+    fn from(spec: &UplinkSpec) -> Self {
+        match spec.backend {
+            UplinkBackend::Packet => Self::Packet,
+            UplinkBackend::Xdp => Self::Xdp { zero_copy: spec.zero_copy },
+        }
+    }
+}
+
 /// Returns an interface with the uses that the host has for it, for admission; `None` if there is
 /// none.
 pub(crate) fn candidate(name: &Name) -> Result<Option<Candidate>, ApiError> {
@@ -46,6 +71,17 @@ pub(crate) fn candidate(name: &Name) -> Result<Option<Candidate>, ApiError> {
 /// Returns an interface as it is now; `None` if there is none.
 pub(crate) fn find(name: &Name) -> io::Result<Option<Interface>> {
     Links::open()?.interface(name.as_str())
+}
+
+/// Returns the MTUs that an interface has and can have; `None` if there is none.
+pub(crate) fn mtu_range(name: &Name) -> Option<MtuRange> {
+    let mut links = Links::open().ok()?;
+    let found = links.interface(name.as_str()).ok()??;
+    range_of(&mut links, &found).ok()
+}
+
+fn range_of(links: &mut Links, found: &Interface) -> io::Result<MtuRange> {
+    Ok(MtuRange { now: found.mtu, most: links.largest_mtu(found)?, limit: None })
 }
 
 /// Returns the speed of an interface's link in Mbit/s; `None` if the interface states none, as one
@@ -70,6 +106,7 @@ fn look(name: &Name) -> Result<Option<(Interface, Candidate)>, ApiError> {
         let candidate = Candidate {
             proper_name: (found.name != name.as_str()).then(|| found.name.clone()),
             is_ethernet: found.mac.is_some(),
+            mtu: range_of(&mut links, &found)?,
             uses: links.uses(&found)?,
         };
         Ok(Some((found, candidate)))
@@ -79,7 +116,7 @@ fn look(name: &Name) -> Result<Option<(Interface, Candidate)>, ApiError> {
 
 /// Returns a note of what will be changed on the host for an interface, to be stored before.
 /// `before` is the note of the last attachment. If another interface had the name then, that one is
-/// given back.
+/// given back. The MTU is noted by [`note_mtu`].
 ///
 /// # Errors
 /// The interface does not exist, or the host uses it; or the other one cannot be given back.
@@ -110,6 +147,8 @@ pub(crate) fn prepare(
         made_filters: same.map_or(!has_clsact, |before| before.made_filters),
         mac: found.mac.map(MacAddr),
         mtu: found.mtu,
+        mtu_for: same.and_then(|before| before.mtu_for),
+        raised: same.and_then(|before| before.raised),
         speed_mbit: same.and_then(|before| before.speed_mbit),
         lost: before.and_then(|before| before.lost.clone()),
         lost_frames: before.map_or(0, |before| before.lost_frames),
@@ -117,20 +156,66 @@ pub(crate) fn prepare(
     })
 }
 
+/// Notes the change of an interface's MTU for a vSwitch of this name and MTU, to be stored before
+/// [`set_mtu`].
+///
+/// # Errors
+/// Another interface has the name now, or the interface cannot have this MTU. Nothing is noted
+/// then.
+pub(crate) fn note_mtu(
+    name: &Name,
+    seen: &mut InterfaceSeen,
+    (vswitch, mtu): (&Name, Mtu),
+) -> Result<(), ApiError> {
+    let found = Links::open().and_then(|mut links| {
+        let found = links.interface(name.as_str())?.filter(|found| is_about(seen, found));
+        range_of(&mut links, &found.ok_or(io::ErrorKind::NotFound)?)
+    });
+    let range = found.map_err(|error| failed("looking at it", name, &error))?;
+    check_mtu(name, range, vswitch, mtu)?;
+    seen.raised = raise_mtu(range.now, seen.raised, mtu);
+    (seen.mtu, seen.mtu_for) = (range.now, None);
+    Ok(())
+}
+
+/// Makes the noted change of an interface's MTU, and notes in `seen` that this is done for that of
+/// its vSwitch.
+pub(crate) fn set_mtu(name: &Name, seen: &mut InterfaceSeen, mtu: Mtu) -> Result<(), ApiError> {
+    if let Some(change) = seen.raised {
+        if change.to != seen.mtu {
+            let set = Links::open().and_then(|mut links| links.set_mtu(seen.index, change.to));
+            set.map_err(|error| failed(&format!("setting its MTU to {}", change.to), name, &error))?;
+        }
+        (seen.mtu, seen.raised) = (change.to, change.made());
+    }
+    seen.mtu_for = Some(mtu);
+    Ok(())
+}
+
 /// Sets the interface up, keeps its frames from the host's own network stack, and opens a socket.
 /// Notes in `seen` what this kernel lacks.
-pub(crate) fn attach(name: &Name, role: Role, seen: &mut InterfaceSeen) -> Result<Socket, ApiError> {
-    let open = || {
+pub(crate) fn attach(
+    name: &Name,
+    role: Role,
+    way: Way,
+    seen: &mut InterfaceSeen,
+) -> Result<Socket, ApiError> {
+    let prepare = || {
         let mut links = Links::open()?;
         ingress::hide(&mut links, seen.index)?;
         if role == Role::Port {
             ingress::silence(&mut links, seen.index)?;
         }
-        links.set_up(seen.index)?;
-        socket::open(name.as_str(), seen.index, role)
+        links.set_up(seen.index)
     };
-    let socket = open().map_err(|error| failed("setting it up", name, &error))?;
+    let failed = |error| failed("setting it up", name, &error);
+    prepare().map_err(failed)?;
+    let socket = match way {
+        Way::Packet => socket::open(name.as_str(), seen.index, role).map_err(failed)?,
+        Way::Xdp { zero_copy } => xdp::open(name, seen.index, seen.mtu, zero_copy)?,
+    };
     seen.missing.clone_from(&socket.missing);
+    seen.xdp = socket.xdp;
     // An interface that was down had no carrier.
     let now = find(name).ok().flatten();
     seen.is_up = now.as_ref().is_some_and(|found| found.is_up);
@@ -143,14 +228,17 @@ pub(crate) fn attach(name: &Name, role: Role, seen: &mut InterfaceSeen) -> Resul
 /// one of an earlier boot. One that was renamed, or has another address, is the same one.
 pub(crate) fn detach(seen: &InterfaceSeen) -> io::Result<()> {
     let mut links = Links::open()?;
-    if !is_of(seen, &boot()) || links.interface_by_index(seen.index)?.is_none() {
+    let Some(found) = links.interface_by_index(seen.index)?.filter(|_| is_of(seen, &boot())) else {
         return Ok(());
-    }
+    };
     if seen.was_down {
         // Before the host would see its frames.
         links.set_down(seen.index)?;
     }
-    ingress::show(&mut links, seen.index, seen.made_filters)
+    ingress::show(&mut links, seen.index, seen.made_filters)?;
+    // Last: a driver that refuses its MTU must not keep the host from its interface.
+    let back = seen.raised.filter(|raised| raised.explains(found.mtu) && raised.from != found.mtu);
+    back.map_or(Ok(()), |raised| links.set_mtu(seen.index, raised.from))
 }
 
 /// Returns whether a note is about an interface as it is now: of the same number, in the same boot

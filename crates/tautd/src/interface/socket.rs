@@ -7,12 +7,15 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::libc;
+use nix::sys::socket::{LinkAddr, getsockname};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_send_buffer_size_force;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::system::uname;
-use taut_api::fabric::message::{PacketRing, PacketSocket};
+use taut_api::fabric::message::{Attachment, PacketRing, PacketSocket};
+use taut_api::uplink::XdpMode;
 use taut_host::kernel::netlink::ingress;
+use taut_host::kernel::xdp;
 
 use super::Role;
 
@@ -36,21 +39,21 @@ const RING: PacketRing =
 /// longest.
 const SENDING: usize = 1 << 20;
 
-/// A socket, and its properties.
+/// A socket of an interface.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// The descriptor.
-    pub(crate) fd: OwnedFd,
-    /// The kernel's file that tells whether the interface has a carrier.
-    pub(crate) carrier: OwnedFd,
-    /// Properties of the socket that the fabric is told.
-    pub(crate) setup: PacketSocket,
+    /// Kind and properties of the socket that the fabric is told.
+    pub(crate) via: Attachment,
+    /// The descriptors that belong to it. The first one is the socket.
+    pub(crate) fds: Vec<OwnedFd>,
+    /// Mode of an XDP socket.
+    pub(crate) xdp: Option<XdpMode>,
     /// Abilities that the kernel lacks, each with its consequence.
     pub(crate) missing: Vec<String>,
 }
 
-/// Opens a socket that sends and receives all frames of an interface, and the file of its carrier.
-pub(super) fn open(name: &str, interface: u32, role: Role) -> io::Result<Socket> {
+/// Opens the kernel's file that tells whether an interface has a carrier.
+pub(super) fn carrier(name: &str, interface: u32) -> io::Result<OwnedFd> {
     let folder = format!("/sys/class/net/{name}");
     let carrier = File::open(format!("{folder}/carrier"))?.into();
     let index = read_to_string(format!("{folder}/ifindex"))?;
@@ -58,6 +61,20 @@ pub(super) fn open(name: &str, interface: u32, role: Role) -> io::Result<Socket>
         // The interface was renamed just now.
         return Err(io::ErrorKind::NotFound.into());
     }
+    Ok(carrier)
+}
+
+/// Opens a socket that receives nothing and lets an interface receive frames to all addresses, as
+/// long as it is open.
+pub(super) fn promiscuous(interface: u32) -> io::Result<OwnedFd> {
+    let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    receive_all(&fd, interface)?;
+    Ok(fd)
+}
+
+/// Opens a socket that sends and receives all frames of an interface, and the file of its carrier.
+pub(super) fn open(name: &str, interface: u32, role: Role) -> io::Result<Socket> {
+    let carrier = carrier(name, interface)?;
     // Without a protocol it receives nothing before it is bound.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
@@ -85,15 +102,36 @@ pub(super) fn open(name: &str, interface: u32, role: Role) -> io::Result<Socket>
     set(&fd, libc::PACKET_RX_RING, &ring)?;
     set_socket_send_buffer_size_force(&fd, SENDING)?;
     bind(&fd, interface)?;
-    // The card passes on what is for addresses of guests. It ends with the socket.
-    let all = libc::packet_mreq {
-        mr_ifindex: interface.cast_signed(),
+    receive_all(&fd, interface)?;
+    let via = Attachment::Packet(PacketSocket { uso, ring: RING });
+    Ok(Socket { via, fds: vec![fd, carrier], xdp: None, missing })
+}
+
+/// Has an interface pass on what is for addresses of guests. It ends with the socket, or by
+/// [`end_membership`].
+fn receive_all(fd: &OwnedFd, interface: u32) -> io::Result<()> {
+    set(fd, libc::PACKET_ADD_MEMBERSHIP, &all_frames(interface.cast_signed()))
+}
+
+/// Has the interface of a socket pass on only what is for its own addresses, as far as this socket
+/// is concerned. Without it the interface stays promiscuous until the last duplicate of the socket
+/// is closed, which another process may have.
+pub(crate) fn end_membership(socket: &impl AsFd) {
+    let fd = socket.as_fd().as_raw_fd();
+    // An interface that is gone has no members.
+    let Ok(bound) = getsockname::<LinkAddr>(fd) else { return };
+    let interface = i32::try_from(bound.ifindex()).unwrap_or_default();
+    let _ = set(socket, libc::PACKET_DROP_MEMBERSHIP, &all_frames(interface));
+}
+
+/// Membership of a socket that gets all frames of an interface.
+fn all_frames(interface: i32) -> libc::packet_mreq {
+    libc::packet_mreq {
+        mr_ifindex: interface,
         mr_type: libc::PACKET_MR_PROMISC as u16,
         mr_alen: 0,
         mr_address: [0; 8],
-    };
-    set(&fd, libc::PACKET_ADD_MEMBERSHIP, &all)?;
-    Ok(Socket { fd, carrier, setup: PacketSocket { uso, ring: RING }, missing })
+    }
 }
 
 /// Numbers of frames for a socket.
@@ -106,10 +144,15 @@ pub(crate) struct Received {
     pub(crate) lost: u64,
     /// The ring has frames that were not read yet.
     pub(crate) more: bool,
+    /// Number of frames that an XDP socket has lost since it was opened. The other numbers are 0.
+    pub(crate) lost_by_xdp: u64,
 }
 
 /// Returns the frames that have come since this was asked last.
 pub(crate) fn received(socket: impl AsFd) -> io::Result<Received> {
+    if let Ok(lost_by_xdp) = xdp::lost(&socket) {
+        return Ok(Received { lost_by_xdp, ..Received::default() });
+    }
     let mut counted = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut len = size_of_val(&counted) as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes to `counted`, which has that many. The
@@ -129,7 +172,7 @@ pub(crate) fn received(socket: impl AsFd) -> io::Result<Received> {
     let mut polled = [PollFd::new(&socket, PollFlags::IN)];
     poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
     let more = polled[0].revents().contains(PollFlags::IN);
-    Ok(Received { all: counted.tp_packets.into(), lost: counted.tp_drops.into(), more })
+    Ok(Received { all: counted.tp_packets.into(), lost: counted.tp_drops.into(), more, lost_by_xdp: 0 })
 }
 
 /// Returns whether packet sockets take UDP frames to be segmented: since Linux 6.2. No call tells.
@@ -157,16 +200,17 @@ fn bind(fd: &OwnedFd, interface: u32) -> io::Result<()> {
 }
 
 /// Sets an option of packet sockets. `T` is the type that the kernel reads for it.
-fn set<T: Copy>(fd: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
+fn set<T: Copy>(fd: &impl AsFd, option: libc::c_int, value: &T) -> io::Result<()> {
     set_at(fd, libc::SOL_PACKET, option, value)
 }
 
 /// Sets an option of one level. `T` is the type that the kernel reads for it.
-fn set_at<T: Copy>(fd: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+fn set_at<T: Copy>(fd: &impl AsFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel reads `len` bytes of `value`, which has that many. The descriptor is open.
-    let result =
-        unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), len) };
+    let result = unsafe {
+        libc::setsockopt(fd.as_fd().as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), len)
+    };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

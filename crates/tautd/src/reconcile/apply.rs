@@ -47,6 +47,11 @@ impl Reconciler {
             Action::DetachUplink(name) => self.detach_interface(Role::Uplink, &name),
             Action::DetachNetns(name) => self.detach_netns(&name),
             Action::DetachExternal(name) => self.detach_external(&name),
+            Action::SetMtu(Owner::Netns(name)) => self.set_netns_mtu(&name),
+            Action::SetMtu(Owner::Netdev(name)) => self.set_interface_mtu(Role::Port, &name),
+            Action::SetMtu(Owner::Uplink(name)) => self.set_interface_mtu(Role::Uplink, &name),
+            // Guests are told when they start.
+            Action::SetMtu(Owner::Nic(..) | Owner::Vmci(_) | Owner::External(_)) => {}
         }
     }
 

@@ -10,6 +10,7 @@ use taut_api::network::NetnsSpec;
 use taut_api::{ApiError, Name};
 use taut_plan::Owner;
 use taut_plan::facts::NetnsSeen;
+use taut_plan::network::mtu::vswitch_mtu;
 
 use super::Reconciler;
 use crate::netns;
@@ -84,13 +85,37 @@ impl Reconciler {
             return Err(namespace_deleted(name, spec));
         }
         let made_netns = !exists || before.is_some_and(|before| is_ours(&before));
-        let mut seen = NetnsSeen { spec: spec.clone(), made_netns, namespace: None, lost: false };
+        let Some(mtu) = vswitch_mtu(&state.desired, &owner) else { return Ok(false) };
+        let mut seen = NetnsSeen { spec: spec.clone(), made_netns, namespace: None, mtu: None, lost: false };
         self.note_netns(name, &seen)?;
-        let tap = netns::attach(spec, spec.mac.unwrap_or_else(|| owner.derived_mac()))?;
+        let tap = netns::attach(spec, spec.mac.unwrap_or_else(|| owner.derived_mac()), mtu)?;
+        seen.mtu = Some(mtu);
         seen.namespace = netns::identity(&spec.netns);
         self.note_netns(name, &seen)?;
         self.fabric.attach(port, Attachment::Tap { uso: tap.uso }, vec![tap.device]);
         Ok(true)
+    }
+
+    /// Sets the MTU of an attached TAP device to that of its vSwitch.
+    pub(super) fn set_netns_mtu(&mut self, name: &Name) {
+        let owner = Owner::Netns(name.clone());
+        let subject = format!("{owner}/mtu");
+        let seen = self.board.lock().observed.netns.get(name).cloned();
+        let mtu = vswitch_mtu(&self.store.state().desired, &owner);
+        let Some((mut seen, mtu)) = seen.zip(mtu).filter(|_| self.retries.is_due(&subject)) else { return };
+        seen.mtu = Some(mtu);
+        let set = netns::set_mtu(&seen.spec, mtu).map_err(|error| error.to_string());
+        let set = set.and_then(|()| self.note_netns(name, &seen).map_err(|error| error.to_string()));
+        if let Err(error) = set {
+            self.retries.delay(&subject, RETRY);
+            if self.board.is_new_problem(&subject, &error) {
+                let message = format!("its MTU cannot be set to {mtu}: {error}; taut tries again");
+                self.store.event(Level::Warning, &owner.document(), "netns.mtu", &message);
+            }
+            return;
+        }
+        self.retries.reset(&subject);
+        self.board.lock().problems.remove(&subject);
     }
 
     /// Records an attachment in the store and on the board.
@@ -165,8 +190,12 @@ impl Reconciler {
             self.tell_problem(&document, &format!("{kind}.not-detached"), &problem);
             return;
         }
+        let mtu = format!("{owner}/mtu");
+        self.retries.reset(&mtu);
         let mut seen = self.board.lock();
         seen.problems.remove(&document);
+        // It would keep the same problem of the next attachment from being told.
+        seen.problems.remove(&mtu);
         match owner {
             Owner::Netns(name) => drop(seen.observed.netns.remove(name)),
             Owner::Netdev(name) => drop(seen.observed.netdevs.remove(name)),

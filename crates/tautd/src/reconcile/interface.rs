@@ -6,17 +6,17 @@ use std::time::Duration;
 use taut_api::error::ErrorKind;
 use taut_api::event::Level;
 use taut_api::fabric::PortId;
-use taut_api::fabric::message::Attachment;
 use taut_api::netdev::NetdevSpec;
 use taut_api::uplink::UplinkSpec;
-use taut_api::{ApiError, MacAddr, Name};
+use taut_api::{ApiError, MacAddr, Mtu, Name};
 use taut_plan::admission::netdevs::admit_netdev;
 use taut_plan::admission::uplinks::admit_uplink;
 use taut_plan::facts::{InterfaceSeen, Observed};
+use taut_plan::network::mtu::vswitch_of;
 use taut_plan::{Desired, Owner};
 
 use super::Reconciler;
-use crate::interface::{self, Received, Role};
+use crate::interface::{self, Received, Role, Way};
 
 pub(crate) use crate::interface::learned_address;
 
@@ -67,14 +67,22 @@ fn word(role: Role) -> &'static str {
     }
 }
 
+/// Returns whether another program has set an interface that was set for an MTU to a smaller one.
+fn lowers_below(seen: &InterfaceSeen, found: u32, mtu: Mtu) -> bool {
+    let wanted = u32::from(mtu);
+    seen.mtu_for == Some(mtu) && seen.mtu >= wanted && found < wanted
+}
+
 impl Reconciler {
     /// Attaches an uplink's interface to its port.
     pub(super) fn attach_uplink(&self, name: &Name, port: PortId) -> Result<bool, ApiError> {
-        if !self.store.state().desired.uplinks.contains_key(name) {
-            return Ok(false);
+        let way = self.store.state().desired.uplinks.get(name).map(Way::from);
+        let Some(way) = way else { return Ok(false) };
+        if way != Way::Packet {
+            self.fabric.check_xdp()?;
         }
         let before = self.note_of(Role::Uplink, name);
-        self.attach_interface(Role::Uplink, name, before.as_ref(), port)
+        self.attach_interface(Role::Uplink, name, way, before.as_ref(), port)
     }
 
     /// Attaches an interface on a port group to its port. Another interface that has the name by
@@ -95,7 +103,7 @@ impl Reconciler {
                 ),
             ));
         }
-        self.attach_interface(Role::Port, name, before.as_ref(), port)
+        self.attach_interface(Role::Port, name, Way::Packet, before.as_ref(), port)
     }
 
     /// Attaches an interface to its port. What is about to be changed is in the store first. An
@@ -104,19 +112,79 @@ impl Reconciler {
         &self,
         role: Role,
         name: &Name,
+        way: Way,
         before: Option<&InterfaceSeen>,
         port: PortId,
     ) -> Result<bool, ApiError> {
         if self.note_of(role.other(), name).is_some() {
             return Ok(false);
         }
+        let Some((vswitch, mtu)) = self.vswitch_of(role, name) else { return Ok(false) };
         let mut seen = interface::prepare(name, role, before)?;
         self.note_interface(role, name, &seen)?;
-        let socket = interface::attach(name, role, &mut seen)?;
+        if seen.mtu_for != Some(mtu) {
+            // An interface with a smaller MTU is better than none. The plan sets it again, and
+            // tells the reason if that fails.
+            let _ = self.change_mtu(role, name, &mut seen, (&vswitch, mtu));
+        }
+        let socket = interface::attach(name, role, way, &mut seen)?;
         seen.lost = None;
         self.note_interface(role, name, &seen)?;
-        self.fabric.attach(port, Attachment::Packet(socket.setup), vec![socket.fd, socket.carrier]);
+        self.fabric.attach(port, socket.via, socket.fds);
         Ok(true)
+    }
+
+    /// Returns name and MTU of the vSwitch that an interface is on.
+    fn vswitch_of(&self, role: Role, name: &Name) -> Option<(Name, Mtu)> {
+        let desired = &self.store.state().desired;
+        let vswitch = vswitch_of(desired, &owner_of(role, name))?;
+        Some((vswitch.clone(), desired.vswitches.get(vswitch)?.mtu))
+    }
+
+    /// Sets the MTU of an attached interface for that of its vSwitch.
+    pub(super) fn set_interface_mtu(&mut self, role: Role, name: &Name) {
+        let owner = owner_of(role, name);
+        let (subject, kind) = (format!("{owner}/mtu"), format!("{}.mtu", word(role)));
+        let Some((before, (vswitch, mtu))) = self.note_of(role, name).zip(self.vswitch_of(role, name)) else {
+            return;
+        };
+        if !self.retries.is_due(&subject) {
+            return;
+        }
+        let mut seen = before.clone();
+        match self.change_mtu(role, name, &mut seen, (&vswitch, mtu)) {
+            Ok(()) => {
+                self.retries.reset(&subject);
+                self.board.lock().problems.remove(&subject);
+                if seen.mtu != before.mtu {
+                    let message = format!(
+                        "its MTU is {} instead of {}: that of vSwitch `{vswitch}` is {mtu}",
+                        seen.mtu, before.mtu
+                    );
+                    self.store.event(Level::Info, &owner.document(), &kind, &message);
+                }
+            }
+            Err(error) => {
+                self.retries.delay(&subject, LOOK);
+                if self.board.is_new_problem(&subject, &error.to_string()) {
+                    self.store.event(Level::Warning, &owner.document(), &kind, &error.to_string());
+                }
+            }
+        }
+    }
+
+    /// Changes the MTU of an interface for that of its vSwitch. The change is in the store first.
+    fn change_mtu(
+        &self,
+        role: Role,
+        name: &Name,
+        seen: &mut InterfaceSeen,
+        vswitch: (&Name, Mtu),
+    ) -> Result<(), ApiError> {
+        interface::note_mtu(name, seen, vswitch)?;
+        self.note_interface(role, name, seen)?;
+        interface::set_mtu(name, seen, vswitch.1)?;
+        self.note_interface(role, name, seen)
     }
 
     /// Returns the note of an interface with this role, if there is one.
@@ -155,12 +223,13 @@ impl Reconciler {
         };
         for (role, name) in interfaces {
             let owner = owner_of(role, &name);
+            let vswitch = self.vswitch_of(role, &name);
             // An error is no evidence.
             let Ok(found) = interface::find(&name) else { continue };
             let speed = interface::speed(&name);
             let port = self.store.state().desired.numbers.port(&owner);
             let socket = port.and_then(|port| self.fabric.device(port));
-            let Received { all, lost: lost_frames, more } =
+            let Received { all, lost: lost_frames, more, lost_by_xdp } =
                 socket.and_then(|socket| interface::received(&*socket).ok()).unwrap_or_default();
             let mut board = self.board.lock();
             let attached = port.is_some_and(|port| board.observed.attached(port));
@@ -183,20 +252,31 @@ impl Reconciler {
             if found.as_ref().is_some_and(|found| found.index == seen.index) {
                 seen.speed_mbit = speed.filter(|_| seen.has_carrier);
             }
+            let mut short = None;
             if let Some(found) = found {
+                short = vswitch
+                    .filter(|(_, mtu)| found.index == seen.index && lowers_below(seen, found.mtu, *mtu))
+                    .map(|vswitch| (found.mtu, vswitch));
                 (seen.mtu, seen.mac) = (found.mtu, found.mac.map(MacAddr));
             }
-            seen.lost_frames += lost_frames;
+            let before = std::mem::replace(&mut seen.lost_by_xdp, lost_by_xdp);
+            seen.lost_frames += lost_frames + lost_by_xdp.saturating_sub(before);
             let lost = lost.filter(|_| attached).map(str::to_owned);
             let is_new = lost.is_some() && seen.lost != lost;
             seen.lost.clone_from(&lost);
             drop(board);
-            match carrier {
-                Some(true) => self.store.event(Level::Info, &owner.document(), "uplink.up", "the link is up"),
-                Some(false) => {
-                    self.store.event(Level::Warning, &owner.document(), "uplink.down", "the link is down");
-                }
-                None => {}
+            if let Some(has_carrier) = carrier {
+                let (level, state) = if has_carrier { (Level::Info, "up") } else { (Level::Warning, "down") };
+                let kind = format!("{}.{state}", word(role));
+                self.store.event(level, &owner.document(), &kind, &format!("the link is {state}"));
+            }
+            if let Some((mtu, (vswitch, wanted))) = short {
+                let kind = format!("{}.mtu", word(role));
+                let message = format!(
+                    "somebody has set its MTU to {mtu}, below the {wanted} of vSwitch `{vswitch}`: longer packets are \
+                     dropped; hint: ip link set {name} mtu {wanted}"
+                );
+                self.store.event(Level::Warning, &owner.document(), &kind, &message);
             }
             if let Some(lost) = lost.filter(|_| is_new) {
                 let kind = format!("{}.lost", word(role));

@@ -4,6 +4,7 @@
 //! plan's actions, and then settles the plan's shares of the host. Other threads
 //! do whatever touches a path that a user named, because its file system may not answer.
 
+mod addresses;
 mod apply;
 mod attach;
 mod counters;
@@ -42,6 +43,7 @@ use crate::fabric::{Fabric, counters::Counters};
 use crate::inbox::{Inbox, Message};
 use crate::store::Store;
 use crate::vms::Vms;
+use addresses::AddressWatches;
 use counters::PortCounters;
 use dense::DenseMode;
 use external::Attempts;
@@ -78,6 +80,7 @@ pub(crate) struct Reconciler {
     /// End of the time in which rounds follow each other quickly.
     attentive_until: Instant,
     dense: DenseMode,
+    address_watches: AddressWatches,
     /// Folders of groups.
     shared: SharedFolders,
     /// The probe for QEMU and KVM, while it runs.
@@ -126,6 +129,7 @@ impl Reconciler {
             attempts: Attempts::default(),
             attentive_until: Instant::now() + ATTENTION,
             dense: DenseMode::default(),
+            address_watches: AddressWatches::default(),
             shared,
             probe: None,
             restored_at: None,
@@ -166,6 +170,7 @@ impl Reconciler {
                     }
                     Message::DiskLimited(name, limits) => self.vms.record_disk_limits(&name, limits),
                     Message::LinkSet(name, index, link) => self.vms.record_link(&name, index, link),
+                    Message::Addresses(name, pid, addresses) => self.note_addresses(&name, pid, &addresses),
                     Message::Ready(name, pid) => self.vms.record_ready(&name, pid),
                     Message::Kill(name) => self.vms.kill(&name),
                     Message::Capture(request) => self.fabric.capture(request),
@@ -203,7 +208,13 @@ impl Reconciler {
         self.keep_group_folders();
         self.settle_host(&plan.host);
         self.observe_vms();
-        self.board.lock().reconciled = revision;
+        self.watch_addresses();
+        let mut seen = self.board.lock();
+        seen.reconciled = revision;
+        if !seen.awaits_fabric {
+            seen.in_force = revision;
+        }
+        drop(seen);
         self.pause()
     }
 

@@ -11,6 +11,7 @@ use taut_api::vm::{Power, VmSpec};
 use taut_api::{ApiError, Name};
 use taut_host::kernel::topology;
 use taut_plan::facts::Action;
+use taut_plan::network::mtu::told_mtus;
 use taut_plan::placement::numa::place_memory;
 use taut_plan::placement::problem::Grant;
 
@@ -48,7 +49,8 @@ impl Reconciler {
             seen.observed.host.huge_pages = huge_pages;
             place_memory(&seen.observed.host, spec, grant)
         };
-        self.vms.launch(name, spec, &host, &Place { exclusive: grant.is_some(), memory: &place })
+        let mtus = told_mtus(&self.store.state().desired, name, spec);
+        self.vms.launch(name, spec, &host, &Place { exclusive: grant.is_some(), memory: &place, mtus })
     }
 
     /// Gives up the starts of VMs that are not to be on. Limits processes that wait for

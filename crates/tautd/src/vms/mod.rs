@@ -21,12 +21,12 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use rustix::net::SocketAddrUnix;
-use taut_api::Name;
 use taut_api::confinement::Confinement;
 use taut_api::fabric::counters::MAX_PORTS;
 use taut_api::link::WantedLink;
 use taut_api::machine::DiskLimits;
 use taut_api::vm::VmKind;
+use taut_api::{MacAddr, Name};
 use taut_host::kernel::namespace;
 use taut_plan::facts::{MachineSeen, MachineSize, VmSeen};
 use taut_vm::launch::{RunPaths, private_socket};
@@ -169,6 +169,21 @@ impl Vms {
             WantedLink::Up => drop(vm.facts.links_down.remove(&index)),
             WantedLink::Down => drop(vm.facts.links_down.insert(index)),
         });
+    }
+
+    /// Records the addresses that the guest's drivers have set for the cards of process `pid`, and
+    /// returns those before. `None` if the VM has another process now.
+    pub(crate) fn record_addresses(
+        &mut self,
+        name: &Name,
+        pid: u32,
+        addresses: &[Option<MacAddr>],
+    ) -> Option<Vec<Option<MacAddr>>> {
+        self.running.get(name).filter(|vm| vm.process.pid() == pid)?;
+        let message = "the addresses of its cards cannot be recorded: the next daemon asks QEMU again";
+        let mut before = addresses.to_vec();
+        self.record_change(name, message, |vm| std::mem::swap(&mut vm.facts.addresses, &mut before));
+        Some(before)
     }
 
     /// Records that a VM's process has become its program.
@@ -335,6 +350,8 @@ impl Running {
                 disk_limits: facts.disk_limits,
                 size: facts.size,
                 links_down: facts.links_down.clone(),
+                addresses: facts.addresses.clone(),
+                mtus: facts.mtus.iter().copied().collect(),
             },
             confinement: facts.user.map(|user| Confinement {
                 user,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use taut_api::enforcement::ProcessLimits;
 use taut_api::machine::{DiskLimits, VmAccelerator};
 use taut_api::vm::VmKind;
+use taut_api::{MacAddr, Mtu};
 use taut_plan::facts::MachineSize;
 use taut_vm::launch::{RunPaths, Tuning};
 
@@ -43,6 +44,13 @@ pub(super) struct Facts {
     /// Indices of the cards whose link QEMU has taken down.
     #[serde(default)]
     pub(super) links_down: BTreeSet<usize>,
+    /// Address that the guest's driver has set for each card, where QEMU tells it.
+    #[serde(default)]
+    pub(super) addresses: Vec<Option<MacAddr>>,
+    /// MTU that the guest was told for each card by its index; none of an earlier version's. A map
+    /// would have keys that serde reads as text in a flattened record.
+    #[serde(default)]
+    pub(super) mtus: Vec<(usize, Mtu)>,
     /// QEMU has finished starting.
     #[serde(default = "ready_without_record")]
     pub(super) ready: bool,

@@ -12,7 +12,7 @@ use taut_api::error::ErrorKind;
 use taut_api::host::AcceleratorKind;
 use taut_api::machine::VmAccelerator;
 use taut_api::vm::{NicModel, VmKind, VmSpec};
-use taut_api::{ApiError, Name};
+use taut_api::{ApiError, Mtu, Name};
 use taut_plan::facts::{MachineSize, MemoryPlace};
 use taut_plan::resources::disk_limits::wanted_limits;
 use taut_plan::resources::process_limits::{ProcessNeeds, limit_process};
@@ -39,6 +39,8 @@ pub(crate) struct Place<'a> {
     pub(crate) exclusive: bool,
     /// The place of its memory.
     pub(crate) memory: &'a MemoryPlace,
+    /// MTU that the guest is told for each card; none for a card that cannot tell it.
+    pub(crate) mtus: BTreeMap<usize, Mtu>,
 }
 
 impl Vms {
@@ -80,6 +82,7 @@ impl Vms {
             qemu: host.qemu.as_ref(),
             libexec: &self.libexec,
             tuning,
+            mtus: &place.mtus,
             disk: disk.map(|_| &prepared.chain),
         };
         let start = launch.start()?;
@@ -101,6 +104,8 @@ impl Vms {
             size: Some(size),
             limits: Some(limits),
             links_down: BTreeSet::new(),
+            addresses: Vec::new(),
+            mtus: place.mtus.clone().into_iter().collect(),
             ready: false,
             private_cards: private_cards(spec),
             images: prepared.images.clone(),

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use taut_api::ApiError;
@@ -37,7 +38,7 @@ fn adopt_with(dir: &Path, confiner: Confiner) -> io::Result<Vms> {
 
 fn place() -> Place<'static> {
     const ANYWHERE: &MemoryPlace = &MemoryPlace { nodes: Vec::new(), huge: false };
-    Place { exclusive: false, memory: ANYWHERE }
+    Place { exclusive: false, memory: ANYWHERE, mtus: BTreeMap::new() }
 }
 
 fn no_limit(_: &Name, _: u32, _: &ProcessLimits) {}

@@ -2,9 +2,10 @@
 //! switches*), and their pace.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
-use super::frame::{ARP, RARP, arp, header};
+use super::frame::{ARP, RARP, arp};
+use super::neighbour::advertisement;
 
 /// Ports announced in one burst (ESX: `Net.NetMaxRarpsPerInterval`). More at once would be lost
 /// in the queue of a card.
@@ -87,41 +88,6 @@ pub fn announcements_of(address: &Address) -> Vec<Vec<u8>> {
     [reverse].into_iter().chain(of_ips).collect()
 }
 
-/// Returns an unsolicited neighbour advertisement to all nodes that replaces what they know.
-fn advertisement(mac: [u8; 6], ip: Ipv6Addr, is_router: bool) -> Vec<u8> {
-    let all = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-    // Type 136, code 0, checksum, the flags R and O; the target; option 2 with its link-layer
-    // address.
-    let flags = if is_router { 0xa0 } else { 0x20 };
-    let mut message = vec![136, 0, 0, 0, flags, 0, 0, 0];
-    message.extend(ip.octets());
-    message.extend([2, 1]);
-    message.extend(mac);
-    let sum = checksum(ip, all, &message);
-    message[2..4].copy_from_slice(&sum.to_be_bytes());
-
-    let mut frame = header([0x33, 0x33, 0, 0, 0, 1], mac, 0x86dd);
-    frame.extend([0x60, 0, 0, 0]);
-    frame.extend((message.len() as u16).to_be_bytes());
-    // ICMPv6, and the hop limit that proves a neighbour.
-    frame.extend([58, 255]);
-    frame.extend(ip.octets());
-    frame.extend(all.octets());
-    frame.extend(message);
-    frame
-}
-
-/// Returns the checksum of an ICMPv6 message of even length (RFC 4443, RFC 8200 section 8.1).
-fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
-    let segments = source.segments().into_iter().chain(destination.segments());
-    let words = message.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
-    let mut sum = segments.chain(words).map(u32::from).sum::<u32>() + message.len() as u32 + 58;
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,10 +147,6 @@ mod tests {
             (vec![0, 1], &[10, 1, 2, 3][..], &[10, 1, 2, 3][..])
         );
         assert_eq!((v6.len(), v6[20], v6[21], v6[54], v6[58]), (86, 58, 255, 136, 0xa0));
-        // A sum over everything with its checksum is all ones.
-        let [source, destination] =
-            [22, 38].map(|at| Ipv6Addr::from(<[u8; 16]>::try_from(&v6[at..at + 16]).unwrap()));
-        assert_eq!(checksum(source, destination, &v6[54..]), 0);
         let unknown = announcements_of(&Address { is_router: None, ..address });
         assert_eq!(unknown, frames[..2], "an advertisement might take a router away");
     }

@@ -45,12 +45,6 @@ impl Link {
         let recent = self.losses.iter().filter(|loss| now.saturating_sub(**loss) < MINUTE_NS);
         recent.count() >= rules.flapping.get()
     }
-
-    /// Returns when the link stops to flap, if it is not lost again.
-    fn calm_from(&self, rules: LinkRules) -> Option<u64> {
-        let last = self.losses.len().checked_sub(rules.flapping.get())?;
-        self.losses.get(last).map(|loss| loss + MINUTE_NS)
-    }
 }
 
 impl Links {
@@ -102,13 +96,6 @@ impl Links {
             None => up().map(|(at, _)| *at).collect(),
         }
     }
-
-    /// Returns when the answer of [`Links::usable`] may change although nothing is seen.
-    pub fn next(&self, now: u64) -> Option<u64> {
-        let up = self.links.values().filter(|link| link.is_up);
-        let times = up.flat_map(|link| [Some(link.counts_from), link.calm_from(self.rules)]);
-        times.flatten().filter(|at| *at > now).min()
-    }
 }
 
 #[cfg(test)]
@@ -137,9 +124,9 @@ mod tests {
         let mut links = two();
         assert_eq!(links.usable(set(&[0, 1]), 0), set(&[0, 1]));
         links.seen(uplink(0), false, MS);
-        assert_eq!((links.usable(set(&[0, 1]), MS), links.next(MS)), (set(&[1]), None));
+        assert_eq!(links.usable(set(&[0, 1]), MS), set(&[1]));
         links.seen(uplink(0), true, 2 * MS);
-        assert_eq!((links.usable(set(&[0, 1]), 101 * MS), links.next(2 * MS)), (set(&[1]), Some(102 * MS)));
+        assert_eq!(links.usable(set(&[0, 1]), 102 * MS - 1), set(&[1]));
         assert_eq!(links.usable(set(&[0, 1]), 102 * MS), set(&[0, 1]));
     }
 
@@ -169,7 +156,6 @@ mod tests {
         }
         let last = 59 * 500 * MS;
         assert_eq!(links.usable(set(&[0, 1]), last + 1000 * MS), set(&[1]));
-        assert_eq!(links.next(last + 1000 * MS), Some(MINUTE_NS));
         assert_eq!(links.usable(set(&[0, 1]), MINUTE_NS - 1), set(&[1]));
         assert_eq!(links.usable(set(&[0, 1]), MINUTE_NS), set(&[0, 1]));
         links.seen(uplink(1), false, last + 1000 * MS);

@@ -11,13 +11,15 @@
 //! * `load`: ports that leave a busy uplink;
 //! * `path`: uplinks at which a port receives, so that a switch that floods causes no duplicates;
 //! * `announce`: frames that tell physical switches where an address is now, and their pace;
-//! * `frame`: parts of all these frames.
+//! * `neighbour`: the frames of IPv6 among these;
+//! * `frame`: parts of all of them.
 
 mod announce;
 mod frame;
 mod key;
 mod link;
 mod load;
+mod neighbour;
 mod order;
 mod path;
 mod probe;

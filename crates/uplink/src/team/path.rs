@@ -50,29 +50,23 @@ impl Path {
         self.former.take_if(|former| former.until.is_some_and(|until| until <= now)).is_some()
     }
 
-    /// Returns the end of the time in which the port still receives at its former uplink, if that
-    /// is known.
-    pub fn former_until(&self) -> Option<u64> {
-        self.former?.until
-    }
-
     /// Returns the uplink at which the port sends.
     pub fn uplink(&self) -> Option<Uplink> {
         self.current
     }
 
-    /// Returns whether the port takes a frame from an uplink. At its former uplink it takes only
-    /// frames to its own address; a switch floods group frames to the current one, too. A frame to
-    /// its own address that a switch floods just then may come twice.
+    /// Returns whether the port takes a frame from an uplink. At its former uplink, which it has
+    /// until [`Self::expire`] forgets that, it takes only frames to its own address; a switch
+    /// floods group frames to the current one, too. A frame to its own address that a switch floods
+    /// just then may come twice.
     ///
     /// A team that chooses by IP addresses is one channel to the switch, which sends each frame to
     /// one of its members, whichever it likes, as soon as that has a link.
-    pub fn takes(&self, team: &Team, arrived: Uplink, is_to_own_address: bool, now: u64) -> bool {
+    pub fn takes(&self, team: &Team, arrived: Uplink, is_to_own_address: bool) -> bool {
         if team.policy() == Policy::IpHash {
             return team.used().contains(arrived);
         }
-        let is_former =
-            |former: Former| former.uplink == arrived && former.until.is_none_or(|until| now < until);
+        let is_former = |former: Former| former.uplink == arrived;
         self.current == Some(arrived) || is_to_own_address && self.former.is_some_and(is_former)
     }
 }
@@ -100,7 +94,7 @@ mod tests {
             for key in 0..10 {
                 let mut path = Path::default();
                 path.use_uplink(team.uplink(key));
-                let taken = (0..4).filter(|number| path.takes(&team, uplink(*number), false, 1)).count();
+                let taken = (0..4).filter(|number| path.takes(&team, uplink(*number), false)).count();
                 assert_eq!(taken, 1, "{policy:?}");
             }
         }
@@ -109,7 +103,7 @@ mod tests {
     #[test]
     fn a_channel_is_one_path() {
         let team = team(Policy::IpHash);
-        let taken = (0..4).filter(|number| Path::default().takes(&team, uplink(*number), false, 1)).count();
+        let taken = (0..4).filter(|number| Path::default().takes(&team, uplink(*number), false)).count();
         assert_eq!(taken, 2, "its members in use");
     }
 
@@ -120,16 +114,14 @@ mod tests {
         assert!(path.use_uplink(Some(uplink(0))));
         assert!(!path.use_uplink(Some(uplink(0))));
         assert!(path.use_uplink(Some(uplink(1))));
-        assert!(path.takes(&team, uplink(1), false, 10));
-        assert!(path.takes(&team, uplink(0), true, 1000 * FORMER_NS), "no switch knows its new place");
-        assert!(!path.takes(&team, uplink(0), false, 10), "the new uplink has a copy");
+        assert!(path.takes(&team, uplink(1), false));
+        assert!(path.takes(&team, uplink(0), true), "no switch knows its new place");
+        assert!(!path.takes(&team, uplink(0), false), "the new uplink has a copy");
         path.told(10);
         path.told(20);
-        assert_eq!(path.former_until(), Some(10 + FORMER_NS));
-        assert!(path.takes(&team, uplink(0), true, 10 + FORMER_NS - 1));
-        assert!(!path.takes(&team, uplink(0), true, 10 + FORMER_NS));
-        assert!(!path.expire(10 + FORMER_NS - 1) && path.expire(10 + FORMER_NS) && !path.expire(u64::MAX));
-        assert!(!path.takes(&team, uplink(0), true, 0), "it is forgotten");
+        assert!(!path.expire(10 + FORMER_NS - 1) && path.takes(&team, uplink(0), true));
+        assert!(path.expire(10 + FORMER_NS) && !path.expire(u64::MAX));
+        assert!(!path.takes(&team, uplink(0), true), "it is forgotten");
     }
 
     #[test]
@@ -138,6 +130,6 @@ mod tests {
         let mut path = Path::default();
         path.use_uplink(Some(uplink(0)));
         assert!(!path.use_uplink(None), "there is nobody to tell");
-        assert!(!path.takes(&team, uplink(0), false, 11));
+        assert!(!path.takes(&team, uplink(0), false));
     }
 }

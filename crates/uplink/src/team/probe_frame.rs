@@ -1,9 +1,10 @@
 //! Frames by which uplinks find out whether they have a path: beacons, and questions to a gateway.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use super::frame::{ARP, ETHERNET_IPV4, HEADER, SHORTEST, arp, header};
+use super::neighbour::{self, IPV6};
 use super::set::Uplink;
 
 /// Type of beacons: one of those that IEEE 802 leaves to local experiments.
@@ -30,7 +31,7 @@ enum Heard {
     /// A beacon.
     Beacon(Sender),
     /// An answer from the station with this address.
-    Answer(Ipv4Addr),
+    Answer(IpAddr),
 }
 
 /// Proof that an uplink has a path.
@@ -43,7 +44,7 @@ pub enum Proof {
         /// VLAN of the answer; 0 for none.
         vlan: u16,
         /// Address of the gateway.
-        gateway: Ipv4Addr,
+        gateway: IpAddr,
     },
 }
 
@@ -53,7 +54,7 @@ pub struct Expected {
     /// Number of the own process and vSwitch, if a team waits for beacons.
     pub beacons: Option<(u64, u16)>,
     /// VLANs and addresses of gateways.
-    pub gateways: BTreeSet<(u16, Ipv4Addr)>,
+    pub gateways: BTreeSet<(u16, IpAddr)>,
 }
 
 impl Expected {
@@ -84,7 +85,8 @@ impl Expected {
     pub fn may_be_proof(&self, ethertype: u16, is_to_card: bool) -> bool {
         match ethertype {
             BEACON => self.beacons.is_some(),
-            ARP => is_to_card && !self.gateways.is_empty(),
+            ARP => is_to_card && self.gateways.iter().any(|(_, gateway)| gateway.is_ipv4()),
+            IPV6 => is_to_card && self.gateways.iter().any(|(_, gateway)| gateway.is_ipv6()),
             _ => false,
         }
     }
@@ -102,11 +104,17 @@ pub fn beacon(mac: [u8; 6], sender: Sender) -> Vec<u8> {
     frame
 }
 
-/// Returns a question to the station with the address `gateway`, from a card with the address `mac`
-/// that has no IP address: an ARP probe (RFC 5227, section 2.1.1). The station answers to the card,
-/// and no other station changes what it knows.
-pub fn question(mac: [u8; 6], gateway: Ipv4Addr) -> Vec<u8> {
-    arp(ARP, 1, (mac, Ipv4Addr::UNSPECIFIED), ([0; 6], gateway))
+/// Returns a question to the station with the address `gateway`, from a card with the address
+/// `mac`. The station answers to the card.
+///
+/// For IPv4 it is an ARP probe from no IP address (RFC 5227, section 2.1.1), so no other station
+/// changes what it knows. For IPv6 it is a neighbour solicitation from the card's link-local
+/// address: an answer to no address would go to all nodes.
+pub fn question(mac: [u8; 6], gateway: IpAddr) -> Vec<u8> {
+    match gateway {
+        IpAddr::V4(gateway) => arp(ARP, 1, (mac, Ipv4Addr::UNSPECIFIED), ([0; 6], gateway)),
+        IpAddr::V6(gateway) => neighbour::solicitation(mac, gateway),
+    }
 }
 
 /// Returns what a frame says whose contents begin after `tag` bytes of a VLAN tag; `None` if it is
@@ -125,8 +133,9 @@ fn hear(frame: &[u8], tag: usize) -> Option<Heard> {
         ARP => {
             let rest = contents.strip_prefix(&ETHERNET_IPV4)?.strip_prefix(&ANSWER.to_be_bytes())?;
             let ip: [u8; 4] = *rest.get(6..)?.first_chunk()?;
-            Some(Heard::Answer(ip.into()))
+            Some(Heard::Answer(Ipv4Addr::from(ip).into()))
         }
+        IPV6 => neighbour::answer(contents).map(|gateway| Heard::Answer(gateway.into())),
         _ => None,
     }
 }
@@ -136,7 +145,7 @@ mod tests {
     use super::*;
 
     const CARD: [u8; 6] = [0, 0x50, 0x56, 1, 2, 3];
-    const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
     fn sender() -> Sender {
         Sender { process: 0x0123_4567_89ab_cdef, segment: 7, uplink: Uplink::new(31).unwrap() }
@@ -202,7 +211,7 @@ mod tests {
         assert_eq!(proof(&beacon(CARD, sender()), own), None, "its own beacon came back");
         assert_eq!(proof(&beacon(CARD, Sender { process: 1, ..sender() }), other), None, "another host");
         assert_eq!(proof(&beacon(CARD, Sender { segment: 1, ..sender() }), other), None, "another vSwitch");
-        let of = |gateway: [u8; 4]| answer(&question(CARD, gateway.into()), [2, 0, 0, 0, 0, 1]);
+        let of = |gateway: [u8; 4]| answer(&question(CARD, IpAddr::from(gateway)), [2, 0, 0, 0, 0, 1]);
         let proof = |vlan, is_to_card, gateway| expected.proof(own, vlan, is_to_card, &of(gateway), 0);
         let expected_answer = Proof::Answer { vlan: 20, gateway: GATEWAY };
         assert_eq!(proof(20, true, [10, 0, 0, 1]), Some(expected_answer));
@@ -210,11 +219,17 @@ mod tests {
         assert_eq!(proof(21, true, [10, 0, 0, 1]), None, "another VLAN");
         assert_eq!(proof(20, true, [10, 0, 0, 2]), None, "another station");
         let none = Expected::default();
-        for (ethertype, is_to_card, may) in
-            [(BEACON, false, true), (ARP, true, true), (ARP, false, false), (0x0800, true, false)]
-        {
+        for (ethertype, is_to_card, may) in [
+            (BEACON, false, true),
+            (ARP, true, true),
+            (ARP, false, false),
+            (IPV6, true, false),
+            (0x0800, true, false),
+        ] {
             assert_eq!(expected.may_be_proof(ethertype, is_to_card), may);
             assert!(!none.may_be_proof(ethertype, is_to_card));
         }
+        let v6 = Expected { beacons: None, gateways: [(0, "fe80::1".parse().unwrap())].into() };
+        assert!(v6.may_be_proof(IPV6, true) && !v6.may_be_proof(IPV6, false) && !v6.may_be_proof(ARP, true));
     }
 }

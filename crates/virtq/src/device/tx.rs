@@ -292,8 +292,8 @@ impl<'q> TxFrame<'q> {
         self.rest().write_to(fd, [prefix, self.first_bytes()], usize::MAX)
     }
 
-    /// Tells whether the frame lies in too many pieces for [`TxQueue::send_run`]. No driver of
-    /// Linux sends such frames.
+    /// Tells whether the frame lies in too many pieces for [`TxQueue::send_run`]. Linux sends no
+    /// such frames by default (`CONFIG_MAX_SKB_FRAGS`).
     #[inline]
     pub fn is_scattered(&self) -> bool {
         usize::from(self.chain.count) > messages::MOST_PIECES

@@ -2,9 +2,10 @@
 //!
 //! The mappings are shared with processes that may write at any moment, so no Rust reference into
 //! them exists. The unsafe parts are [`mapping`] (system calls), [`lost`] (pages that vanish),
-//! [`area`] (atomic words of a ring), [`spans`] (addresses, and copies between them), [`buffer`]
-//! and [`frame_copy`] (bulk copies), [`messages`] (to a socket), [`prefetch`] (hints to the
-//! processor) and [`wide`] (functions for wider registers).
+//! [`area`] (atomic words of a ring),
+//! [`spans`] (addresses, and copies between them), [`buffer`] and [`frame_copy`] (bulk copies),
+//! [`messages`] (to a socket), [`prefetch`] (hints to the processor) and [`wide`] (functions for
+//! wider registers).
 
 mod area;
 mod atomic;

@@ -25,6 +25,9 @@ pub(super) fn start(launch: &Launch<'_>) -> Start {
         }
         let offloads = if nic.offloads { "on" } else { "off" };
         let _ = write!(value, ",rx={},tx={},offloads={offloads}", nic.rings.rx, nic.rings.tx);
+        if let Some(mtu) = launch.mtus.get(&index) {
+            let _ = write!(value, ",mtu={mtu}");
+        }
         if nic.rings.packed {
             value.push_str(",packed=on");
         }

@@ -6,6 +6,7 @@
 //!
 //! A VM's process opens neither sockets nor images: it inherits them ([`Source`]).
 
+pub mod address;
 mod disk;
 mod inherit;
 pub mod link;
@@ -17,12 +18,13 @@ pub mod throttle;
 mod tuning;
 pub(crate) mod vmci;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use taut_api::error::ErrorKind;
 use taut_api::host::{Accelerator, QemuInfo};
 use taut_api::vm::{VmKind, VmSpec};
-use taut_api::{ApiError, Name};
+use taut_api::{ApiError, Mtu, Name};
 
 pub use disk::{DiskChain, DiskImage};
 pub use inherit::{FIRST, Source};
@@ -52,6 +54,8 @@ pub struct Launch<'a> {
     pub libexec: &'a Path,
     /// Settings that are decided at the start.
     pub tuning: Tuning,
+    /// MTU that the guest is told for each card; none for a card that cannot tell it.
+    pub mtus: &'a BTreeMap<usize, Mtu>,
     /// The images of the VM's disk, if it has one.
     pub disk: Option<&'a DiskChain>,
 }

@@ -32,6 +32,12 @@ impl RunPaths {
         self.dir.join("qmp.sock")
     }
 
+    /// Socket of QEMU's second monitor, for one client that stays and waits for events. QEMU
+    /// listens.
+    pub fn events(&self) -> PathBuf {
+        self.dir.join("events.sock")
+    }
+
     /// Socket of the channel to the agent inside the VM. The VM listens.
     pub fn agent(&self) -> PathBuf {
         self.dir.join("agent.sock")

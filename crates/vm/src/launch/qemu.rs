@@ -27,6 +27,11 @@ pub(super) fn card_name(index: usize) -> String {
     format!("net{index}")
 }
 
+/// Name of the device of a card, by which QEMU tells its address.
+pub(super) fn device_name(index: usize) -> String {
+    format!("card{index}")
+}
+
 /// Abstract name of the socket on which QEMU listens for the back end of a virtio card. The name
 /// exists only in the network namespace of QEMU's process, where nobody else is. QEMU does not take
 /// an inherited socket for a vhost-user card, because it tells by the socket's address whether
@@ -81,7 +86,7 @@ pub(super) fn start(launch: &Launch<'_>, qemu: &QemuInfo) -> Start {
     args.option("-device", "virtio-rng-pci");
     let without_msix = emulated && major(qemu) < MSIX_WORKS_FROM;
     for (index, nic) in spec.nics.iter().enumerate() {
-        card(&mut args, index, nic, paths, without_msix);
+        card(&mut args, index, nic, launch, without_msix);
     }
     for (index, device) in spec.passthrough.iter().enumerate() {
         passthrough_device(&mut args, index, device.address);
@@ -95,7 +100,7 @@ pub(super) fn start(launch: &Launch<'_>, qemu: &QemuInfo) -> Start {
     Start { program: PathBuf::from(&qemu.path), args: args.words, sources: args.inherited.into_sources() }
 }
 
-/// Adds monitor, console and agent channel. QEMU listens and does not wait for a client.
+/// Adds monitors, console and agent channel. QEMU listens and does not wait for a client.
 fn sockets(args: &mut Args, paths: &RunPaths) {
     let listen = |args: &mut Args, id: &str, path: PathBuf| {
         let number = args.inherited.add(Source::Listener(path));
@@ -103,6 +108,8 @@ fn sockets(args: &mut Args, paths: &RunPaths) {
     };
     listen(args, "qmp", paths.qmp());
     args.option("-mon", "chardev=qmp,mode=control");
+    listen(args, "events", paths.events());
+    args.option("-mon", "chardev=events,mode=control");
     listen(args, "console", paths.serial());
     args.option("-serial", "chardev:console");
     listen(args, "agent", paths.agent());
@@ -155,7 +162,7 @@ fn addresses(spec: &VmSpec) -> impl Iterator<Item = String> {
     ips.chain(gateways)
 }
 
-fn card(args: &mut Args, index: usize, nic: &NicSpec, paths: &RunPaths, without_msix: bool) {
+fn card(args: &mut Args, index: usize, nic: &NicSpec, launch: &Launch<'_>, without_msix: bool) {
     let (slot, function) = (NIC_SLOT + index / 8, index % 8);
     let mut place = format!("addr={slot:x}.{function:x},romfile=");
     if function == 0 {
@@ -172,9 +179,16 @@ fn card(args: &mut Args, index: usize, nic: &NicSpec, paths: &RunPaths, without_
         NicModel::Vlance => "pcnet",
     };
     let net = card_name(index);
-    let mut device = format!("{model},netdev={net},{place}");
+    let mut device = format!("{model},id={},netdev={net},{place}", device_name(index));
     if nic.model == NicModel::Virtio {
+        // Guests read a speed (`VIRTIO_NET_F_SPEED_DUPLEX`): that of ESX's vmxnet3, whatever the
+        // uplinks have.
+        let _ = write!(device, ",speed={},duplex=full", NicSpec::SPEED_MBIT);
         device.push_str(&format!(",rx_queue_size={},tx_queue_size={}", nic.rings.rx, nic.rings.tx));
+        if let Some(mtu) = launch.mtus.get(&index) {
+            // The driver takes it as its MTU, and sets no larger one (VIRTIO_NET_F_MTU).
+            let _ = write!(device, ",host_mtu={mtu}");
+        }
         if nic.rings.packed {
             device.push_str(",packed=on");
         }
@@ -202,7 +216,7 @@ fn card(args: &mut Args, index: usize, nic: &NicSpec, paths: &RunPaths, without_
         }
         args.option("-netdev", netdev);
     } else {
-        let number = args.inherited.add(Source::Listener(paths.nic(index)));
+        let number = args.inherited.add(Source::Listener(launch.paths.nic(index)));
         args.option("-netdev", format!("stream,id={net},server=on,addr.type=fd,addr.str={number}"));
     }
     args.option("-device", device);

@@ -7,7 +7,7 @@ use taut_api::shaping::OwnShaping;
 use taut_api::shares::Shares;
 use taut_api::vm::{Boot, Disk, DiskBus, DiskFormat, LatencySensitivity, NicModel, NicSpec, Rings};
 use taut_api::vmci::VmciSpec;
-use taut_api::{Bytes, QueuePairs};
+use taut_api::{Bytes, Mtu, QueuePairs};
 
 use super::*;
 
@@ -53,6 +53,8 @@ fn shown(spec: &VmSpec, kind: AcceleratorKind, version: &str) -> String {
     let accelerator = accelerator(kind);
     let chosen = super::accelerator(spec, &accelerator);
     let chain = spec.disk.as_ref().map(one_image);
+    let virtio = spec.nics.iter().enumerate().filter(|(_, nic)| nic.model == NicModel::Virtio);
+    let mtus = virtio.map(|(index, _)| (index, Mtu::default())).collect();
     let launch = Launch {
         name: &name,
         spec,
@@ -61,6 +63,7 @@ fn shown(spec: &VmSpec, kind: AcceleratorKind, version: &str) -> String {
         qemu: Some(&qemu(version)),
         libexec: Path::new("/usr/libexec/taut"),
         tuning: Tuning::of(spec, &chosen, spec.latency_sensitivity != LatencySensitivity::Normal),
+        mtus: &mtus,
         disk: chain.as_ref(),
     };
     let start = launch.start().unwrap();
@@ -199,7 +202,7 @@ fn a_vmci_device_is_on_a_port_of_its_own() {
     };
     insta::assert_snapshot!(added(&with(VmKind::Qemu), "10.0.2"), @r"
     -device pcie-root-port,id=vmciport,chassis=1,addr=10
-    -chardev socket,id=vmci0,fd=15
+    -chardev socket,id=vmci0,fd=16
     -device vhost-user-vsock-pci,id=vmci0,chardev=vmci0,bus=vmciport
     ");
     insta::assert_snapshot!(added(&with(VmKind::Micro), "10.0.2"), @"--vmci socket=fd:12");
@@ -216,6 +219,7 @@ fn started(spec: &VmSpec, dir: &str, qemu: Option<&QemuInfo>) -> Result<Start, A
         qemu,
         libexec: Path::new("/usr/libexec/taut"),
         tuning: Tuning::default(),
+        mtus: &BTreeMap::new(),
         disk: None,
     };
     launch.start()

@@ -1,5 +1,6 @@
 //! A configured port or vsock device as the control thread sees it.
 
+mod card;
 mod kind;
 mod status;
 
@@ -22,9 +23,9 @@ use crate::net::queue::QueueIdx;
 use crate::net::software_offload::Offloads;
 use crate::port::vnic_device::VnicDevice;
 use crate::port::{Failure, Port};
-use crate::sys::carrier::Carrier;
 use crate::sys::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
 use crate::vhost_user::{Device, Session};
+use card::Card;
 pub(super) use kind::Kind;
 pub(super) use status::Status;
 
@@ -33,9 +34,8 @@ pub(super) use status::Status;
 enum Plugged {
     /// A TAP device, as `tautd` attached it.
     Device(Attachment, Arc<ForeignFd>),
-    /// A card of the host, as `tautd` attached it: its packet socket, and the file that tells of
-    /// its carrier.
-    Card(Attachment, Arc<ForeignFd>, Arc<Carrier>),
+    /// A card of the host, as `tautd` attached it.
+    Card(Card),
     /// The stream of an emulated card.
     Stream,
 }
@@ -118,9 +118,7 @@ impl Entry {
     pub(super) fn device_or_listener(&self) -> Option<(Attachment, Vec<BorrowedFd<'_>>)> {
         match (&self.plugged, &self.listener) {
             (Some(Plugged::Device(via, device)), _) => Some((via.clone(), vec![device.as_fd()])),
-            (Some(Plugged::Card(via, socket, carrier)), _) => {
-                Some((via.clone(), vec![socket.as_fd(), carrier.as_fd()]))
-            }
+            (Some(Plugged::Card(card)), _) => Some((card.via.clone(), card.descriptors())),
             (_, Some(listener)) => Some((Attachment::Listening, vec![listener.as_fd()])),
             (Some(Plugged::Stream) | None, None) => None,
         }
@@ -129,7 +127,7 @@ impl Entry {
     /// Returns whether the card of an uplink has a link; `None` if it is not known yet.
     pub(super) fn has_link(&self) -> Option<bool> {
         match &self.plugged {
-            Some(Plugged::Card(_, _, carrier)) => carrier.is_present(),
+            Some(Plugged::Card(card)) => card.carrier.is_present(),
             _ if self.lost.is_some() => Some(false),
             _ => None,
         }
@@ -178,16 +176,10 @@ impl Entry {
                 Ok(())
             }
             (
-                Attachment::Packet(setup),
+                via @ (Attachment::Packet(_) | Attachment::Xdp(_)),
                 Kind::Port(PortConfig { kind: PortKind::Uplink | PortKind::Netdev, .. }, device),
             ) => {
-                fds.iter_mut().for_each(ForeignFd::admit);
-                let [socket, carrier]: [ForeignFd; 2] = fds
-                    .try_into()
-                    .map_err(|fds: Vec<_>| AttachError::Descriptors { got: fds.len(), wanted: 2 })?;
-                let (socket, carrier) = (Arc::new(socket), Carrier::watch(carrier)?);
-                device.port.attach_packet(Arc::clone(&socket), setup, &device.mailboxes)?;
-                self.plugged = Some(Plugged::Card(Attachment::Packet(setup), socket, carrier));
+                self.plugged = Some(Plugged::Card(Card::plug(device, via, fds)?));
                 Ok(())
             }
             (Attachment::Session(record), _) => {
@@ -196,6 +188,7 @@ impl Entry {
             }
             (Attachment::Tap { .. }, _) => Err(self.unfit("a TAP device")),
             (Attachment::Packet(_), _) => Err(self.unfit("a packet socket")),
+            (Attachment::Xdp(_), _) => Err(self.unfit("an XDP socket")),
             (Attachment::Connected | Attachment::Listening, _) => Err(self.unfit("a socket")),
         }
     }

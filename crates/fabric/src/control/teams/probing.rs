@@ -113,6 +113,8 @@ mod tests {
         assert!(lost("10.0.0.1@20", gateway, answer(0, "10.0.0.1")));
         assert!(lost("10.0.0.1@20", gateway, answer(20, "10.0.0.2")));
         assert!(lost("10.0.0.1@20", gateway, Proof::Beacon));
+        assert!(!lost("fe80::1", answer(0, "fe80::1"), answer(0, "fe80::1")));
+        assert!(lost("fe80::1", answer(0, "fe80::1"), answer(0, "fe80::2")));
         assert!(!lost("off", gateway, Proof::Beacon));
     }
 

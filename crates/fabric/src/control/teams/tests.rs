@@ -1,6 +1,7 @@
 //! Tests of teams with links, traffic and a clock of their own.
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 
 use taut_api::fabric::config::{PortConfig, TeamConfig};
 use taut_api::teaming::TeamPolicy;
@@ -147,7 +148,7 @@ fn a_former_uplink_receives_until_a_second_after_switches_were_told() {
     let takes = |rig: &Rig| {
         let outside = &rig.teams.outsides()[&SegmentId(1)];
         let way = outside.ways[&PortId(10)];
-        way.path.takes(&outside.teams[0].now, Uplink::new(0).unwrap(), true, 0)
+        way.path.takes(&outside.teams[0].now, Uplink::new(0).unwrap(), true)
     };
     rig.look(50_000);
     assert!(takes(&rig), "nobody was told");
@@ -235,7 +236,7 @@ fn pass(rig: &mut Rig, seconds: std::ops::Range<u64>, answered: &[u16]) -> usize
         for OwnFrame { uplink, vlan, frame } in rig.teams.probe(now) {
             assert_eq!((vlan, &frame[38..42]), (20, &[10, 0, 0, 1][..]));
             if answered.contains(&uplink.0) {
-                let answer = Proof::Answer { vlan: 20, gateway: [10, 0, 0, 1].into() };
+                let answer = Proof::Answer { vlan: 20, gateway: IpAddr::from([10, 0, 0, 1]) };
                 rig.seen.proofs.borrow_mut().entry(uplink).or_default().insert(answer);
             }
         }

@@ -21,6 +21,7 @@ use crate::net::vlan::{EditedStart, TagEdit};
 use crate::port::wait_budget::LONGEST_WAIT;
 use crate::port::{Body, Failure, Frame, Put};
 use crate::switch::index::MemberIdx;
+use crate::switch::segment::Member;
 use crate::switch::target::Target;
 
 impl Forwarder<'_> {
@@ -92,12 +93,17 @@ impl Forwarder<'_> {
 
     /// Hands a frame to a member with the tag that the member expects.
     ///
-    /// A frame never reaches a port outside its VLAN: this is checked here for every frame. Only
-    /// copies for mirrors go another way.
+    /// A frame never reaches a port outside its VLAN, nor one with a smaller MTU: this is checked
+    /// here for every frame. Only copies for mirrors go another way. The kernel checks whole frames
+    /// for a card, but not the segments that it cuts.
     #[inline]
     fn deliver(&mut self, target: Target, passing: &Admitted<'_>, done: &mut usize) -> Put {
-        let vlan = &self.segment.member(target.member).vlan;
+        let Member { vlan, cut_off, mtu, .. } = self.segment.member(target.member);
+        if passing.packet > *mtu {
+            return Put::Refused(DropReason::Oversize);
+        }
         match vlan.egress(passing.vlan, passing.frame.ethernet.tag) {
+            Some(_) if *cut_off => Put::Refused(DropReason::AddressChanged),
             Some(TagEdit::Keep) => self.store(target, &passing.frame, done, passing.multicast),
             Some(edit) => {
                 let multicast = passing.multicast;

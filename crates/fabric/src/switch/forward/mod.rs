@@ -37,7 +37,7 @@ use taut_api::fabric::{DropReason, PortId};
 use super::index::MemberIdx;
 use super::segment::Segment;
 use super::target::Target;
-use crate::net::ethernet::MacPair;
+use crate::net::ethernet::{HEADER, MacPair};
 use crate::net::flow_hash;
 use crate::net::queue::PairIdx;
 use crate::port::{Frame, RxSlot};
@@ -47,6 +47,9 @@ pub use workspace::{FailedQueue, Workspace};
 #[derive(Debug)]
 struct Admitted<'a> {
     frame: Frame<'a>,
+    /// Bytes of the packet in the frame, or of the longest segment that it will be cut into,
+    /// without the Ethernet header and a tag.
+    packet: usize,
     /// The frame's VLAN, whatever its tag says.
     vlan: u16,
     /// The frame is for all members of the VLAN.
@@ -73,6 +76,8 @@ pub struct Forwarder<'s> {
     /// Pair of the sender's queue.
     pair: PairIdx,
     now: Instant,
+    /// Bytes of the longest frame without a tag and offloads that the sender may send.
+    longest: usize,
     work: &'s mut Workspace,
     /// The receive queue that is locked.
     locked: Option<(Target, MutexGuard<'s, RxSlot>)>,
@@ -111,6 +116,7 @@ impl<'s> Forwarder<'s> {
             sender,
             pair,
             now,
+            longest: HEADER + segment.member(sender).mtu,
             work,
             locked: None,
             frames: 0,

@@ -1,14 +1,18 @@
 //! Runs to packet sockets: consecutive frames of a guest to one uplink, or to one interface of the
 //! host, leave by as few system calls as possible.
 //!
-//! A frame takes this path if it goes to one packet socket and nowhere else, so a run is sent
+//! A frame takes this path if it goes to one packet socket and nowhere else. So a run is sent
 //! before any other frame is delivered. Its frames are in the sender's ring, whose memory the
 //! kernel reads. If the kernel has no room, the run ends before the frame that waits, and no frame
 //! behind it has been delivered. A frame that the kernel refuses is dropped, and those behind it
 //! are sent.
 //!
 //! Network I/O control is asked for each frame, and the frame counts as sent when it joins the run:
-//! the question for the next one depends on that. What then is not sent is given back.
+//! the question for the next one depends on that. Frames that then wait are given back, because
+//! they ask again. A dropped frame has had its turn: if it were given back, a guest could save up
+//! turns by frames that the kernel refuses.
+//!
+//! A run is not interrupted, so runs are short while the time of bursts is limited.
 
 use std::time::Instant;
 
@@ -23,6 +27,11 @@ use crate::port::packet::Head;
 use crate::port::{Body, Put, RxEnd, RxSlot};
 use crate::switch::policy::Route;
 use crate::switch::target::Target;
+
+/// Most frames of a run while the time of bursts is limited.
+const FRAMES_AT_ONCE: usize = 16;
+/// Bytes with which a run ends while the time of bursts is limited.
+const BYTES_AT_ONCE: u64 = 32 << 10;
 
 /// A frame of a run.
 #[derive(Debug)]
@@ -55,7 +64,8 @@ impl Forwarder<'_> {
             Route::All | Route::Unknown | Route::Back => return None,
         };
         let to = segment.member(member);
-        if to.port.is_guest() || to.is_watched() || frame.is_scattered() {
+        let passes = passing.packet <= to.mtu && !to.is_watched();
+        if to.port.is_guest() || !passes || frame.is_scattered() {
             return None;
         }
         let has_copies = if route == Route::Outside {
@@ -111,6 +121,8 @@ impl Forwarder<'_> {
 
     /// Adds `leaving` and the frames behind it that go to the same target to the run. Returns when
     /// the sender asks again for a turn, if it has none for the frame behind the run.
+    ///
+    /// That frame is checked and looked up again on the way that it takes then.
     fn gather(
         &mut self,
         queue: &TxQueue,
@@ -119,13 +131,16 @@ impl Forwarder<'_> {
         (target, mut leaving): (Target, Leaving),
         run: &mut Vec<Leaving>,
     ) -> Option<Instant> {
+        let mut bytes = 0;
         loop {
             if let Some(until) = self.take_turn(target, leaving.wire) {
                 return Some(until);
             }
+            bytes += leaving.len;
             run.push(leaving);
+            let is_long = self.end.is_some() && (run.len() >= FRAMES_AT_ONCE || bytes >= BYTES_AT_ONCE);
             let at = first + run.len();
-            if at == count {
+            if at == count || is_long {
                 return None;
             }
             let frame = queue.frame(at);
@@ -203,9 +218,9 @@ impl Forwarder<'_> {
         if wire != 0 {
             self.count_outward(target, wire);
         }
-        let unsent = run.iter().map(|frame| frame.wire).sum::<u64>() - wire;
-        if unsent != 0 {
-            self.give_turn_back(target, unsent);
+        let waiting = run[done..].iter().map(|frame| frame.wire).sum::<u64>();
+        if waiting != 0 {
+            self.give_turn_back(target, waiting);
         }
         (done, verdict)
     }

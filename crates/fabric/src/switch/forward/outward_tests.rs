@@ -211,7 +211,7 @@ fn frames_behind_one_that_waits_are_not_delivered() {
     assert_eq!(rig.received(1).len(), done);
     let (more, verdict) = rig.serve(1);
     assert!(more > 0 && matches!(verdict, Verdict::Wait(_)));
-    // Nobody makes room, and patience ends: all frames are done, and those that went are not lost.
+    // No room is made, and patience ends: all frames are done, and those that went are not lost.
     assert_eq!(rig.serve(1 + crate::port::wait_budget::LONGEST_WAIT.as_millis() as u64).1, Verdict::Done);
     let (left, lost) = (rig.received(1).len(), rig.counters(1).rx_drops);
     assert_eq!(left, more);
@@ -271,4 +271,32 @@ fn a_run_ends_with_its_senders_turn() {
     }
     // 64 frames of 84 bytes take 43 ms at 1 Mbit/s.
     assert!(turns > 0 && (10..60).contains(&ms), "{turns} turns in {ms} ms");
+}
+
+#[test]
+fn a_refused_frame_has_had_its_turn() {
+    let mut rig = Rig::new(0);
+    rig.control(1_000_000);
+    for _ in 0..3 {
+        rig.send(mac(99), 20_000);
+    }
+    // The kernel refuses the first one, which counts as 160 ms of 1 Mbit/s.
+    for expected in [1, 0] {
+        let (done, verdict) = rig.serve(0);
+        assert!(done == expected && matches!(verdict, Verdict::Turn(_)), "{done} {verdict:?}");
+    }
+    assert_eq!(rig.counters(1).rx_drops, [(DropReason::Oversize, 1)]);
+}
+
+#[test]
+fn a_run_is_short_and_ends_its_burst_while_the_time_of_bursts_is_limited() {
+    let mut rig = Rig::new(0);
+    // The kernel refuses these, so there is room for all of them.
+    for _ in 0..6 {
+        rig.send(mac(99), 20_000);
+    }
+    rig.work.longest_burst = Some(Duration::ZERO);
+    assert_eq!(rig.serve(0), (2, Verdict::Done));
+    rig.work.longest_burst = None;
+    assert_eq!(rig.serve(0), (4, Verdict::Done));
 }

@@ -6,7 +6,7 @@
 use taut_virtq::device::{Run, TxFrame, TxQueue};
 
 use super::{Forwarder, Verdict};
-use crate::net::ethernet::{self, MAX_FRAME, MacPair};
+use crate::net::ethernet::{self, MacPair};
 use crate::net::vlan::TagEdit;
 use crate::port::{Body, RxEnd, RxSlot};
 use crate::switch::policy::{self, Route, Routed};
@@ -49,7 +49,7 @@ impl Forwarder<'_> {
             {
                 let (done, verdict) = self.forward_outward(queue, at, count, leaving);
                 at += done;
-                if verdict != Verdict::Done {
+                if verdict != Verdict::Done || self.is_long() {
                     return (at, verdict);
                 }
             } else {
@@ -107,7 +107,7 @@ impl Forwarder<'_> {
     #[inline(always)]
     fn fast_target(&mut self, queue: &TxQueue, at: usize) -> Option<Target> {
         let (start, len) = queue.peek_plain(at)?;
-        if !(ethernet::HEADER..=MAX_FRAME).contains(&len) {
+        if !(ethernet::HEADER..=self.longest).contains(&len) {
             return None;
         }
         let macs = MacPair::of(start);
@@ -140,7 +140,7 @@ impl Forwarder<'_> {
         if !as_it_is || self.segment.promiscuous(vlan).any(|other| other != member && other != self.sender) {
             return None;
         }
-        if receiver.port.is_paced() || receiver.is_watched() {
+        if receiver.port.is_paced() || receiver.cut_off || receiver.is_watched() {
             return None;
         }
         let several = receiver.port.receiving().count_ones() > 1;

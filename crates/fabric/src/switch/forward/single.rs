@@ -4,7 +4,7 @@ use taut_api::fabric::DropReason;
 use taut_api::fabric::counters::PortWord;
 use taut_virtq::header::{NEEDS_CSUM, NetHeader};
 
-use super::wire::on_wire;
+use super::wire::{on_wire, packet_len};
 use super::{Admitted, Forwarder, Verdict};
 use crate::net::ethernet::{self, HEADER, TAG};
 use crate::net::software_offload::check_header;
@@ -54,11 +54,15 @@ impl Forwarder<'_> {
             if ethernet.tag.is_some() && summed_from < HEADER + TAG {
                 return Err(DropReason::BadHeader);
             }
+            let packet = packet_len(head, len, header, &ethernet, &body);
+            if packet > self.segment.member(self.sender).mtu {
+                return Err(DropReason::Oversize);
+            }
             let Routed { vlan, route } = policy::route(self.segment, self.sender, &ethernet, self.now)?;
             // Other flags are not a sender's to set, such as "the checksum has been verified".
             let header = NetHeader { flags: header.flags & NEEDS_CSUM, ..*header };
             let frame = Frame { header, ethernet, len, body };
-            Ok(Some((Admitted { frame, vlan, multicast: route == Route::All }, route)))
+            Ok(Some((Admitted { frame, packet, vlan, multicast: route == Route::All }, route)))
         })
     }
 

@@ -67,17 +67,23 @@ impl Rig {
 
     /// Builds the ports with these VLANs.
     fn on(vlans: &[&str]) -> Self {
+        Self::with(vlans, |_| {})
+    }
+
+    /// Builds the ports with these VLANs and other settings.
+    fn with(vlans: &[&str], set: impl Fn(&mut [PortConfig])) -> Self {
         let file = memfd_create("counters", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, FILE_SIZE).unwrap();
         let words = Arc::new(SharedWords::map(file.as_fd(), FILE_SIZE as usize / 8).unwrap());
         let kind = PortKind::VhostUser { offloads: true, queue_pairs: 1 };
-        let configs: Vec<_> = (0..vlans.len() as u16)
+        let mut configs: Vec<_> = (0..vlans.len() as u16)
             .map(|id| PortConfig {
                 vlan: vlans[usize::from(id)].parse().unwrap(),
                 lro: true,
                 ..PortConfig::new(PortId(id), String::new(), kind, SegmentId(1), mac(id))
             })
             .collect();
+        set(&mut configs);
         let ports: Vec<_> = configs
             .iter()
             .map(|config| Arc::new(Port::new(config.id, kind, PortBlock::new(&words, config.id))))
@@ -181,6 +187,28 @@ impl Rig {
 
     fn waits_until(&self, ms: u64) -> Verdict {
         Verdict::Wait(self.start + Duration::from_millis(ms))
+    }
+}
+
+#[test]
+fn a_port_receives_nothing_while_its_driver_has_set_an_address_that_is_rejected() {
+    let other = mac(9);
+    for (accepts, effective) in [(false, other), (false, mac(1)), (true, other)] {
+        let mut rig = Rig::with(&["0"; 3], |configs| {
+            configs[1].effective = Some(effective);
+            configs[1].security.mac_changes = accepts;
+            configs[1].security.promiscuous = true;
+        });
+        for to in [mac(1), other, mac(2), MacAddr::BROADCAST] {
+            assert_eq!(rig.send_plain(0, to), Verdict::Done);
+        }
+        let (received, drops) = (rig.received(1).len(), rig.counters(1).rx_drops);
+        if !accepts && effective == other {
+            assert_eq!((received, drops), (0, vec![(DropReason::AddressChanged, 4)]));
+        } else {
+            assert_eq!((received, drops), (4, vec![]), "{accepts} {effective}");
+        }
+        assert_eq!(rig.received(2).len(), 2, "others have their frames");
     }
 }
 

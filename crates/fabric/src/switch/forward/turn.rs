@@ -49,7 +49,7 @@ impl Forwarder<'_> {
         }
     }
 
-    /// Takes back what [`Self::take_turn`] has counted and the uplink has not taken.
+    /// Takes back what [`Self::take_turn`] has counted of frames that wait.
     pub(super) fn give_turn_back(&mut self, uplink: Target, bytes: u64) {
         let from = self.port();
         if let Some(network_io) = &mut self.lock_queue(uplink).network_io {

@@ -6,8 +6,8 @@ use taut_uplink::netioc::wire_bytes;
 use taut_virtq::header::{GSO_NONE, NetHeader};
 
 use super::{Admitted, Forwarder};
-use crate::net::ethernet::{HEADER, TAG, TAG_8021Q};
-use crate::port::Frame;
+use crate::net::ethernet::{Ethernet, HEADER, TAG, TAG_8021Q};
+use crate::port::{Body, Frame};
 use crate::switch::target::Target;
 
 impl Forwarder<'_> {
@@ -50,6 +50,38 @@ impl Forwarder<'_> {
 const MOST_SEGMENTS: usize = 1365;
 /// Length of the headers of TCP over IPv4, with time stamps: where they cannot be read.
 const USUAL_HEADERS: usize = HEADER + 20 + 32;
+/// Length of the longest headers: with a tag, IPv4 with options, and TCP with options.
+const LONGEST_HEADERS: usize = HEADER + TAG + 60 + 60;
+
+/// Returns the bytes of the packet in a frame that begins with `head`, without the Ethernet header
+/// and a tag. For a frame that has yet to be segmented, those of its longest segment.
+#[inline]
+pub(super) fn packet_len(
+    head: &[u8],
+    len: usize,
+    header: &NetHeader,
+    ethernet: &Ethernet,
+    body: &Body<'_>,
+) -> usize {
+    let tag = if ethernet.tag.is_some() { TAG } else { 0 };
+    let longest = if header.gso_type == GSO_NONE {
+        len
+    } else {
+        let headers = headers_len(head).or_else(|| long_headers_len(body)).unwrap_or(USUAL_HEADERS + tag);
+        (headers + usize::from(header.gso_size)).min(len)
+    };
+    longest.saturating_sub(HEADER + tag)
+}
+
+/// Returns the length of headers that are longer than a guest's first bytes, as those of TCP over
+/// IPv6 are. A guest that changes them meanwhile gains 60 bytes at most, those of TCP's header.
+#[inline(never)]
+fn long_headers_len(body: &Body<'_>) -> Option<usize> {
+    let Body::Guest(frame) = body else { return None };
+    let mut head = [0; LONGEST_HEADERS];
+    let len = frame.copy_to(&mut head);
+    headers_len(&head[..len])
+}
 
 /// Returns the bytes that a frame of this length, which begins with `head`, takes on the wire. One
 /// that has yet to be segmented, or was merged, takes those of its segments.
@@ -86,6 +118,8 @@ fn headers_len(head: &[u8]) -> Option<usize> {
 mod tests {
     use taut_virtq::header::GSO_TCPV4;
 
+    use crate::net::ethernet;
+
     use super::*;
 
     /// The beginning of a TCP frame over IPv4 with 12 bytes of options.
@@ -109,6 +143,28 @@ mod tests {
         let hostile = NetHeader { gso_type: GSO_TCPV4, gso_size: 0, ..whole };
         assert_eq!(on_wire(&tcp(), 65_000, &hostile), 65_024 + 1364 * (66 + 24));
         assert_eq!(on_wire(&[], 50, &hostile), 84);
+    }
+
+    #[test]
+    fn a_packet_is_as_long_as_its_longest_segment() {
+        let len = |head: &[u8], len, gso_type, gso_size| {
+            let ethernet = ethernet::check(head, len).unwrap();
+            let header = NetHeader { gso_type, gso_size, ..NetHeader::default() };
+            packet_len(head, len, &header, &ethernet, &Body::Host(head))
+        };
+        let plain = tcp();
+        let tagged = [&plain[..12], &[0x81, 0, 0, 7], &plain[12..]].concat();
+        assert_eq!(len(&plain, 1514, GSO_NONE, 0), 1500);
+        assert_eq!(len(&tagged, 1518, GSO_NONE, 0), 1500);
+        assert_eq!(len(&plain, 60_000, GSO_TCPV4, 1448), 1500);
+        assert_eq!(len(&tagged, 60_000, GSO_TCPV4, 1448), 1500);
+        assert_eq!(len(&plain, 60_000, GSO_TCPV4, 8948), 9000);
+        assert_eq!(len(&plain, 1000, GSO_TCPV4, u16::MAX), 986, "it is shorter than a segment");
+        let mut unknown = plain;
+        unknown[14 + 9] = 132;
+        assert_eq!(len(&unknown, 60_000, GSO_TCPV4, 1448), 1500);
+        let tagged = [&unknown[..12], &[0x81, 0, 0, 7], &unknown[12..]].concat();
+        assert_eq!(len(&tagged, 60_000, GSO_TCPV4, 1448), 1500);
     }
 
     #[test]

@@ -12,7 +12,8 @@ use crate::port::Failure;
 #[derive(Debug, Default)]
 pub struct Workspace {
     pub(super) scratch: Scratch,
-    /// Longest time of a burst of which each frame has a way of its own; `None` without a limit.
+    /// Time after which a burst is long; `None` without a limit. A burst ends with the frame, or
+    /// the run, that is under way then. Frames from ring to ring do not end it.
     pub longest_burst: Option<Duration>,
     /// Recent decisions.
     pub flow_cache: FlowCache,

@@ -31,7 +31,7 @@ impl Rules {
                 (u32::from(learning.limit), learning.ageing_s)
             }
             // The old and the new address. An address stays as long as no other replaces it.
-            _ if config.security.mac_changes => (2, u32::MAX),
+            _ if config.security.mac_changes && config.effective.is_none() => (2, u32::MAX),
             _ => return None,
         };
         let identity = Identity {

@@ -8,6 +8,8 @@ mod up14;
 mod up15;
 mod up16;
 mod up17;
+mod up18;
+mod up2;
 mod up3;
 mod up4;
 mod up5;
@@ -23,6 +25,7 @@ pub(super) const SET: Set = Set {
     what: "uplinks, teaming, failover, network I/O control, cards and captures",
     rows: &[
         &up1::ROW,
+        &up2::ROW,
         &up3::ROW,
         &up4::ROW,
         &up5::ROW,
@@ -37,5 +40,6 @@ pub(super) const SET: Set = Set {
         &up15::ROW,
         &up16::ROW,
         &up17::ROW,
+        &up18::ROW,
     ],
 };

@@ -39,6 +39,8 @@ pub(super) struct Cards {
     settled: Option<SettledCards>,
     /// An earlier process, or this one, has changed cards.
     has_changes: bool,
+    /// The last attempt failed because the ledger could not be kept.
+    is_unrecorded: bool,
     /// Values that were sent to the cards.
     attempts: Attempts,
     /// Time of the next look at the interfaces.
@@ -63,6 +65,7 @@ impl Cards {
             wanted: None,
             settled: None,
             has_changes,
+            is_unrecorded: false,
             attempts: Attempts::new(now),
             next_look: now,
             next_read: now,
@@ -101,11 +104,17 @@ impl Cards {
             return Ok(());
         }
         self.settled = None;
+        if self.is_unrecorded {
+            // Drivers are not asked each second for what cannot be recorded.
+            self.ledger.try_writing()?;
+        }
         self.next_read = now + READ;
         self.attempts.begin(now);
         let wanted = plan.cards.iter().map(|(name, settings)| (name.to_string(), settings.clone())).collect();
         let (kernel, attempts) = (&mut *self.kernel, &mut self.attempts);
-        let settled = self.ledger.settle_cards_again(Holder::Daemon, &wanted, kernel, attempts)?;
+        let settled = self.ledger.settle_cards_again(Holder::Daemon, &wanted, kernel, attempts);
+        self.is_unrecorded = settled.is_err();
+        let settled = settled?;
         self.has_changes = self.ledger.has_cards(Holder::Daemon)?;
         report.cards = settled
             .iter()

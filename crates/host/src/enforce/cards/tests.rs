@@ -208,3 +208,36 @@ fn a_ledger_that_cannot_be_written_is_a_problem_of_each_card() {
     assert!(problems[0].starts_with("its former settings cannot be recorded: "), "{problems:?}");
     assert_eq!(kernel.kernel().changes, 0);
 }
+
+#[test]
+fn drivers_are_not_asked_again_while_the_ledger_cannot_be_written() {
+    let root = tempfile::tempdir().unwrap();
+    let kernel = FakeCards::plug(&["eth1"]);
+    let mut cards = start(root.path(), &kernel);
+    let obstacle = root.path().join("var/lib/taut/host-changes.next");
+    std::fs::create_dir_all(&obstacle).unwrap();
+    let plan = HostPlan {
+        cards: [("eth1".parse().unwrap(), serde_json::from_str(RING).unwrap())].into(),
+        ..HostPlan::default()
+    };
+    let mut now = Instant::now();
+    let mut settle = |cards: &mut Cards| {
+        now += LOOK;
+        cards.settle(&plan, now, &mut HostReport::default())
+    };
+    settle(&mut cards).unwrap_err();
+    let reads = kernel.kernel().reads;
+    assert!(reads > 0);
+    for _ in 0..10 {
+        settle(&mut cards).unwrap_err();
+    }
+    let (reads_now, changes) = {
+        let kernel = kernel.kernel();
+        (kernel.reads, kernel.changes)
+    };
+    assert_eq!((reads_now, changes), (reads, 0));
+    std::fs::remove_dir(&obstacle).unwrap();
+    settle(&mut cards).unwrap();
+    assert_eq!(kernel.value("eth1", PnicParameter::RxRing), 512);
+    assert!(!obstacle.exists());
+}

@@ -20,6 +20,8 @@ pub struct Interface {
     pub mac: Option<[u8; 6]>,
     /// Bytes of the longest packet that the interface sends, without the Ethernet header.
     pub mtu: u32,
+    /// Largest MTU that its driver states, if it states one.
+    max_mtu: Option<u32>,
     /// True if the interface is set up.
     pub is_up: bool,
     /// True if there is a carrier: a cable with something at its other end.
@@ -40,6 +42,17 @@ impl Links {
             Some(index) => self.interface_by_index(index),
             None => Ok(None),
         }
+    }
+
+    /// Returns the largest MTU that an interface can have; `None` without a known limit. A VLAN or
+    /// macvlan can have that of the interface below, whatever its driver states.
+    pub fn largest_mtu(&mut self, interface: &Interface) -> io::Result<Option<u32>> {
+        let is_stacked = matches!(interface.kind.as_deref(), Some("vlan" | "macvlan" | "macvtap"));
+        let below = match interface.lower.filter(|_| is_stacked) {
+            Some(lower) => self.interface_by_index(lower)?.map(|lower| lower.mtu),
+            None => None,
+        };
+        Ok([interface.max_mtu, below].into_iter().flatten().min())
     }
 
     /// Returns all interfaces of the namespace.
@@ -74,6 +87,7 @@ fn interface_of(message: &Ifinfomsg) -> Interface {
         name: attributes.get_attr_payload_as_with_len::<String>(Ifla::Ifname).unwrap_or_default(),
         mac: mac.filter(|_| is_ethernet),
         mtu: number(Ifla::Mtu).unwrap_or(0),
+        max_mtu: number(Ifla::MaxMtu).filter(|most| *most > 0),
         is_up: flags.contains(Iff::UP),
         // The flags would tell it up to a second late.
         has_carrier: attributes.get_attr_payload_as::<u8>(Ifla::Carrier).is_ok_and(|carrier| carrier != 0),

@@ -1,4 +1,4 @@
-//! Network interfaces: state, MAC address, IP addresses, default route (rtnetlink).
+//! Network interfaces: state, MAC address, MTU, IP addresses, default route (rtnetlink).
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -53,6 +53,14 @@ impl Links {
     pub fn set_mac(&mut self, index: u32, mac: [u8; 6]) -> io::Result<()> {
         let address = RtattrBuilder::default().rta_type(Ifla::Address).rta_payload(mac).build();
         let attributes = RtBuffer::from_iter([address.map_err(io::Error::other)?]);
+        let message = link(index)?.rtattrs(attributes);
+        self.change_link(Rtm::Newlink, message)
+    }
+
+    /// Sets the MTU of an interface.
+    pub fn set_mtu(&mut self, index: u32, mtu: u32) -> io::Result<()> {
+        let mtu = RtattrBuilder::default().rta_type(Ifla::Mtu).rta_payload(mtu).build();
+        let attributes = RtBuffer::from_iter([mtu.map_err(io::Error::other)?]);
         let message = link(index)?.rtattrs(attributes);
         self.change_link(Rtm::Newlink, message)
     }

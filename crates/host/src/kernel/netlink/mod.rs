@@ -8,6 +8,7 @@ pub(crate) mod ethtool;
 pub mod ingress;
 mod interface;
 mod links;
+mod patience;
 mod uses;
 
 use std::fmt::Debug;
@@ -25,6 +26,7 @@ use neli::{FromBytesWithInput, Size, ToBytes};
 pub use ethtool::Ethtool;
 pub use interface::Interface;
 pub use links::Links;
+use patience::{PATIENCE, limit_waits};
 
 /// A socket of one netlink family, in the network namespace of the thread that opened it.
 struct Netlink {
@@ -36,6 +38,7 @@ struct Netlink {
 impl Netlink {
     fn open(family: NlFamily) -> io::Result<Self> {
         let socket = NlSocketHandle::connect(family, None, Groups::empty()).map_err(error_of)?;
+        limit_waits(&socket)?;
         Ok(Self { socket, sequence: 0 })
     }
 
@@ -138,9 +141,31 @@ fn is_unsupported(error: &io::Error) -> bool {
 /// Keeps the kernel's error number where there is one.
 fn error_of(error: SocketError) -> io::Error {
     match error {
+        SocketError::Io(cause) if cause.kind() == io::ErrorKind::WouldBlock => {
+            io::Error::new(io::ErrorKind::TimedOut, format!("the kernel did not answer within {PATIENCE:?}"))
+        }
         SocketError::Io(cause) => {
             cause.raw_os_error().map_or_else(|| cause.kind().into(), io::Error::from_raw_os_error)
         }
         other => io::Error::new(io::ErrorKind::InvalidData, other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use neli::consts::rtnl::Rtm;
+    use neli::rtnl::Ifinfomsg;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_does_not_come_is_not_waited_for_without_end() {
+        let netlink = Netlink::open(NlFamily::Route).unwrap();
+        let begun = Instant::now();
+        let error = netlink.receive::<Rtm, Ifinfomsg>().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(begun.elapsed() >= PATIENCE && begun.elapsed() < 4 * PATIENCE);
     }
 }

@@ -19,7 +19,7 @@ use taut_api::import::{Fate, ImportedKey};
 use taut_api::path;
 use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
 use taut_api::shaping::PortShape;
-use taut_api::vm::{NicSpec, Phase, Power, VmKind, VmStatus};
+use taut_api::vm::{NicSpec, NicStatus, Phase, Power, VmKind, VmStatus};
 use taut_api::word::counted;
 use taut_api::{ApiError, Name};
 
@@ -283,6 +283,12 @@ fn address(nic: &NicSpec) -> String {
     nic.ip.map(|ip| format!("{ip}{gateway}")).unwrap_or_default()
 }
 
+/// Renders the address that the guest's driver has set; empty if it is not known.
+fn effective_address(port: &NicStatus) -> String {
+    let remark = if port.mac_rejected { " (rejected)" } else { "" };
+    port.effective_mac.map(|mac| format!("{mac}{remark}")).unwrap_or_default()
+}
+
 /// Describes the walls around a VM's process; empty without a process.
 fn confinement(status: &VmStatus) -> String {
     match (&status.confinement, status.pid) {
@@ -327,6 +333,7 @@ fn show(vm: &Vm) -> String {
     let nics = spec.nics.iter().zip(&status.nics).map(|(nic, port)| {
         [
             port.mac.to_string(),
+            effective_address(port),
             nic.portgroup.to_string(),
             output::word(&nic.model),
             address(nic),
@@ -348,6 +355,7 @@ fn show(vm: &Vm) -> String {
     text += &output::table(
         [
             "MAC",
+            "EFFECTIVE MAC",
             "PORTGROUP",
             "MODEL",
             "IP",

@@ -42,6 +42,15 @@ impl Ethtool {
         Ok(answer.and_then(|answer| read(&answer.attrs().get_attr_handle())))
     }
 
+    /// Has a device without a cable, such as a TAP device, state this speed in Mbit/s, full duplex.
+    ///
+    /// # Errors
+    /// The kernel refuses it, or knows no such requests (before Linux 5.6).
+    pub fn state_speed(&mut self, card: u32, speed_mbit: u32) -> io::Result<()> {
+        let (speed_mbit, duplex) = (Some(speed_mbit), Some(Duplex::Full));
+        self.set_link(card, &LinkSettings { speed_mbit, duplex, ..LinkSettings::default() })
+    }
+
     /// Changes the link of a card. What is none or empty stays as it is.
     pub(crate) fn set_link(&mut self, card: u32, link: &LinkSettings) -> io::Result<()> {
         let changes = write(link)?;

@@ -1,0 +1,139 @@
+//! The socket, its rings and the memory of its frames.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::ptr::null_mut;
+
+use nix::libc;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::net::sockopt::{
+    set_socket_send_buffer_size_force, set_xdp_rx_ring_size, set_xdp_tx_ring_size,
+    set_xdp_umem_completion_ring_size, set_xdp_umem_fill_ring_size, set_xdp_umem_reg, xdp_mmap_offsets,
+    xdp_statistics,
+};
+use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags, XdpRingOffset, XdpUmemReg, XdpUmemRegFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind as bind_socket, socket_with};
+use taut_api::fabric::message::{XdpMemory, XdpRing, XdpSocket};
+
+use super::{CHUNK, XdpError};
+
+/// Number of chunks of each direction.
+const CHUNKS: u32 = 2048;
+/// Number of entries of each ring: more than chunks, so that none is ever full.
+const ENTRIES: u32 = 2 * CHUNKS;
+/// Bytes of frames that may be on their way through the kernel, so that their number is the limit.
+const SENDING: usize = 32 << 20;
+/// Option: number of frames that one call sends (Linux 6.17, <linux/if_xdp.h>).
+const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
+/// Number of frames that one call sends. Without the option it is 32.
+const BUDGET: u32 = 256;
+
+/// Shape of the memory: a page of notes, a word for each chunk of frames to be sent, and chunks.
+const MEMORY: XdpMemory = XdpMemory {
+    chunk: CHUNK,
+    receiving: CHUNKS,
+    sending: CHUNKS,
+    first: XdpMemory::WORDS + (CHUNKS as u64 * 4).next_multiple_of(4096),
+};
+
+/// Opens a socket with its rings and memory, which is not bound yet.
+pub(super) fn open() -> Result<(OwnedFd, OwnedFd, XdpSocket), XdpError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None);
+    let socket = socket.map_err(|error| XdpError::NoSockets(error.into()))?;
+    let refused = |error: Errno| XdpError::Memory { bytes: MEMORY.bytes(), source: error.into() };
+    let memory = memory().map_err(refused)?;
+    register(&socket, &memory).map_err(refused)?;
+    let setup = rings(&socket)
+        .map_err(|error| XdpError::Socket { step: "making the rings of", source: error.into() })?;
+    Ok((socket, memory, setup))
+}
+
+/// Binds a socket to the first queue of an interface.
+pub(super) fn bind(socket: &OwnedFd, interface: u32, zero_copy: bool) -> Result<(), XdpError> {
+    let copies = if zero_copy { SocketAddrXdpFlags::XDP_ZEROCOPY } else { SocketAddrXdpFlags::XDP_COPY };
+    let address = SocketAddrXdp::new(copies | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, interface, 0);
+    bind_socket(socket, &address).map_err(|error| match error {
+        Errno::BUSY => XdpError::Taken(error.into()),
+        Errno::OPNOTSUPP | Errno::INVAL if zero_copy => XdpError::NoZeroCopy(error.into()),
+        _ => XdpError::Socket { step: "binding", source: error.into() },
+    })
+}
+
+/// Returns the number of frames that a socket has lost since it was opened: there was no chunk for
+/// them, or they did not fit into one.
+///
+/// # Errors
+/// The descriptor is no XDP socket.
+pub fn lost(socket: impl AsFd) -> io::Result<u64> {
+    let counted = xdp_statistics(socket)?;
+    Ok(counted.rx_dropped + counted.rx_ring_full.unwrap_or(0))
+}
+
+/// Makes the memory, which nobody can shorten.
+fn memory() -> rustix::io::Result<OwnedFd> {
+    let memory = memfd_create("xdp", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&memory, MEMORY.bytes())?;
+    fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(memory)
+}
+
+/// Gives a socket the chunks of the memory. The kernel keeps their pages.
+fn register(socket: &OwnedFd, memory: &OwnedFd) -> rustix::io::Result<()> {
+    let len = MEMORY.bytes() - MEMORY.first;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the kernel chooses an address that is not in use.
+    let address = unsafe { mmap(null_mut(), len as usize, access, MapFlags::SHARED, memory, MEMORY.first)? };
+    let chunks = XdpUmemReg {
+        addr: address as u64,
+        len,
+        chunk_size: MEMORY.chunk,
+        headroom: 0,
+        flags: XdpUmemRegFlags::empty(),
+        tx_metadata_len: 0,
+    };
+    let registered = set_xdp_umem_reg(socket, chunks);
+    // SAFETY: this is the whole mapping, to which nothing refers. The kernel uses its pages from
+    // now on, and not its address.
+    unsafe { munmap(address, len as usize)? };
+    registered
+}
+
+/// Makes the rings of a socket.
+fn rings(socket: &OwnedFd) -> rustix::io::Result<XdpSocket> {
+    set_xdp_umem_fill_ring_size(socket, ENTRIES)?;
+    set_xdp_umem_completion_ring_size(socket, ENTRIES)?;
+    set_xdp_rx_ring_size(socket, ENTRIES)?;
+    set_xdp_tx_ring_size(socket, ENTRIES)?;
+    set_socket_send_buffer_size_force(socket, SENDING)?;
+    raise_budget(socket);
+    let offsets = xdp_mmap_offsets(socket)?;
+    let ring = |offset: XdpRingOffset| {
+        // Kernels before 5.4 have no flags.
+        let flags = offset.flags.ok_or(Errno::OPNOTSUPP)?;
+        let XdpRingOffset { producer, consumer, desc: first, .. } = offset;
+        Ok::<_, Errno>(XdpRing { entries: ENTRIES, producer, consumer, flags, first })
+    };
+    Ok(XdpSocket {
+        receive: ring(offsets.rx)?,
+        fill: ring(offsets.fr)?,
+        transmit: ring(offsets.tx)?,
+        completion: ring(offsets.cr)?,
+        memory: MEMORY,
+    })
+}
+
+/// Lets one call send more frames. Kernels before 6.17 cannot.
+fn raise_budget(socket: &OwnedFd) {
+    let budget = BUDGET;
+    let len = size_of_val(&budget) as libc::socklen_t;
+    // SAFETY: the kernel reads `len` bytes of `budget`, which has that many. The descriptor is
+    // open.
+    let _ = unsafe {
+        let value = (&raw const budget).cast();
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, value, len)
+    };
+}

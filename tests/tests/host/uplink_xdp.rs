@@ -1,0 +1,202 @@
+//! Uplinks by XDP sockets.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use taut_tests::{Cable, Netns, Taut, eventually, ip, kill_9};
+
+use super::uplink::{A, ALL, B, OUTSIDE, Rig, frame, next, numbered, send, vlan};
+
+/// Options of an uplink by an XDP socket.
+const XDP: [&str; 2] = ["--backend", "xdp"];
+/// Message of a fabric that has found all chunks of memory.
+const ACCOUNTED: &str = "all chunks of the XDP socket are accounted for";
+/// Message of one that has not.
+const MISSING: &str = "chunks of the XDP socket are missing";
+
+/// Waits until no XDP program is attached to a card.
+fn until_detached(card: &str) {
+    eventually("the program is detached", || (!Cable::state_of(card).contains("xdp")).then_some(()));
+}
+
+/// A veth card whose other end is in a namespace, with an address.
+struct Veth {
+    card: String,
+    outside: Netns,
+}
+
+impl Veth {
+    fn new(taut: &Taut, options: &str) -> Self {
+        let outside = Netns { name: Netns::name(taut, "out"), ip: "10.72.0.1".to_owned() };
+        let card = format!("tx{:x}", std::process::id());
+        let name = &outside.name;
+        ip(&format!("netns add {name}"));
+        ip(&format!("link add {card} {options} type veth peer name eth0 netns {name}"));
+        ip(&format!("-n {name} addr add {}/24 dev eth0", outside.ip));
+        ip(&format!("-n {name} link set eth0 up"));
+        Self { card, outside }
+    }
+}
+
+impl Drop for Veth {
+    fn drop(&mut self) {
+        ip(&format!("netns del {}", self.outside.name));
+    }
+}
+
+#[test]
+fn ports_reach_the_outside_by_an_xdp_socket_and_are_reached() {
+    let Rig { taut, cable, mut a, mut b } = Rig::with(&XDP);
+    send(&mut a, &frame(OUTSIDE, A, &[], 1));
+    assert_eq!(cable.receive(), frame(OUTSIDE, A, &[], 1));
+    send(&mut b, &frame(ALL, B, &[], 2));
+    assert_eq!(cable.receive(), frame(ALL, B, &[vlan(10)], 2));
+    cable.send(&frame(A, OUTSIDE, &[], 3));
+    assert_eq!(next(&mut a), frame(A, OUTSIDE, &[], 3));
+    cable.send(&frame(B, OUTSIDE, &[vlan(10)], 4));
+    assert_eq!(next(&mut b), frame(B, OUTSIDE, &[], 4));
+    cable.send(&frame(ALL, A, &[], 5));
+    cable.send(&frame(ALL, OUTSIDE, &[vlan(10)], 6));
+    assert_eq!(next(&mut b), frame(ALL, OUTSIDE, &[], 6), "nothing of another VLAN came before");
+
+    let uplink = taut.json(["uplink", "show", &cable.card]);
+    assert_eq!(uplink["spec"]["backend"], "xdp", "{uplink}");
+    assert_eq!(uplink["status"]["xdp"], serde_json::json!({ "native": true, "zero_copy": false }));
+    let shown = taut.ok(["uplink", "show", &cable.card]);
+    assert!(shown.contains("xdp, native, copy"), "{shown}");
+    assert!(cable.state().contains("xdp"), "{}", cable.state());
+}
+
+#[test]
+fn a_card_with_an_xdp_program_is_given_back_as_it_was() {
+    let taut = Taut::start().with_lan();
+    let cable = Cable::plug();
+    for state in ["up", "down"] {
+        ip(&format!("link set {} {state}", cable.card));
+    }
+    let before = cable.state();
+    for _ in 0..2 {
+        taut.ok([&["uplink", "add", "sw", &cable.card][..], &XDP].concat());
+        assert!(cable.state().contains("xdp"));
+        taut.ok(["uplink", "remove", &cable.card]);
+        until_detached(&cable.card);
+        assert_eq!(cable.state(), before);
+        eventually("the card is not promiscuous", || (cable.promiscuity() == 0).then_some(()));
+    }
+}
+
+#[test]
+fn tcp_passes_an_xdp_socket_in_both_directions() {
+    let taut = Taut::start().with_lan();
+    let veth = Veth::new(&taut, "");
+    let Veth { card, outside } = &veth;
+    taut.ok([&["uplink", "add", "sw", card][..], &XDP].concat());
+    let inside = Netns::attach(&taut, "in", "lan", "10.72.0.2");
+    inside.reaches(&outside.ip, 20);
+    // XDP loses the note that a checksum is missing.
+    let mut ethtool = outside.command("ethtool");
+    assert!(ethtool.args(["-K", "eth0", "tx", "off"]).output().unwrap().status.success());
+    let server = outside.iperf3_server();
+    for direction in [&[][..], &["-R"]] {
+        let mut client = inside.command("iperf3");
+        let client = client.args(["-c", &outside.ip, "-n", "64M", "-J"]).args(direction);
+        let output = client.stdout(Stdio::piped()).output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("iperf3 writes JSON");
+        assert!(report["end"]["sum_received"]["bytes"].as_u64() >= Some(50 << 20), "{report}");
+    }
+    drop(server);
+    taut.ok(["uplink", "remove", card]);
+    until_detached(card);
+}
+
+#[test]
+fn no_frame_and_no_chunk_is_lost_when_a_fabric_dies_or_is_upgraded() {
+    let Rig { taut, cable, mut a, mut b } = Rig::with(&XDP);
+    let count = 4000_u32;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..count {
+                cable.send(&numbered(number)[0]);
+                if number % 2 == 1 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        scope.spawn(|| {
+            for _ in 0..2 {
+                std::thread::sleep(Duration::from_millis(400));
+                kill_9(taut.fabric_pid());
+            }
+            std::thread::sleep(Duration::from_millis(500));
+            taut.ok(["daemon", "upgrade-fabric"]);
+        });
+        let mut expected = 0;
+        while expected < count {
+            let got = next(&mut b);
+            let number = u32::from_be_bytes(got[14..18].try_into().unwrap());
+            assert_eq!(got, numbered(number)[1], "frame {number} is whole");
+            // The frames of the burst in which the fabric died may come twice.
+            assert!(number <= expected, "{number} after {expected} frames");
+            expected = expected.max(number + 1);
+        }
+    });
+    // More frames than there are chunks pass in both directions.
+    for number in 0..5000_u32 {
+        cable.send(&numbered(number)[0]);
+        assert_eq!(next(&mut b), numbered(number)[1]);
+        let sent = frame(OUTSIDE, A, &[], number as u8);
+        send(&mut a, &sent);
+        assert_eq!(cable.receive(), sent);
+    }
+    let logs = taut.logs();
+    assert!(logs.matches(ACCOUNTED).count() >= 4, "{logs}");
+    assert!(!logs.contains(MISSING), "{logs}");
+}
+
+#[test]
+fn an_xdp_socket_survives_the_daemon_and_ends_with_both_processes() {
+    let Rig { mut taut, cable, mut a, .. } = Rig::with(&XDP);
+    let mut number = 0;
+    let mut passes = |a: &mut _| {
+        number += 1;
+        cable.send(&frame(A, OUTSIDE, &[], number));
+        eventually("a frame passes", || (next(a) == frame(A, OUTSIDE, &[], number)).then_some(()));
+    };
+    passes(&mut a);
+    taut.kill_daemon();
+    passes(&mut a);
+    taut.restart_daemon();
+    passes(&mut a);
+    taut.ok(["daemon", "upgrade-fabric"]);
+    passes(&mut a);
+    let fabric = taut.fabric_pid();
+    taut.kill_daemon();
+    kill_9(fabric);
+    until_detached(&cable.card);
+    taut.restart_daemon();
+    eventually("the program is attached again", || cable.state().contains("xdp").then_some(()));
+}
+
+#[test]
+fn an_xdp_socket_that_cannot_be_is_refused_with_the_reason() {
+    let taut = Taut::start().with_lan();
+    let refused = |taut: &Taut, card: &str, options: &[&str], why: &str| {
+        let told = taut.refused([&["uplink", "add", "sw", card][..], options].concat());
+        assert!(told.contains(why) && told.contains("hint: "), "{told}");
+    };
+    let cable = Cable::plug();
+    refused(&taut, &cable.card, &["--zero-copy"], "which its backend `packet` cannot");
+    refused(&taut, &cable.card, &[&XDP[..], &["--zero-copy"]].concat(), "its driver has no zero copy");
+    taut.ok(["uplink", "remove", &cable.card]);
+    ip(&format!("link set {} mtu 9000", cable.card));
+    refused(&taut, &cable.card, &XDP, "its MTU is 9000");
+    taut.ok(["uplink", "remove", &cable.card]);
+    ip(&format!("link set {} mtu 1500", cable.card));
+    let veth = Veth::new(&taut, "numrxqueues 2 numtxqueues 2");
+    refused(&taut, &veth.card, &XDP, "it has 2 receive queues");
+    taut.ok(["uplink", "remove", &veth.card]);
+
+    taut.ok([&["uplink", "add", "sw", &cable.card][..], &XDP].concat());
+    let other = Taut::start().with_lan();
+    refused(&other, &cable.card, &XDP, "another XDP socket uses its queue");
+}
