@@ -116,7 +116,7 @@ impl Control {
             Some(Put::NotNow(reason) | Put::Refused(reason)) => Some(reason),
             Some(Put::Failed(_)) | None => Some(DropReason::PortDown),
         };
-        // What is left is sent with the next frame of a port.
+        // The rest, if there is one, is sent with the next frame of a port.
         slot.publish(Instant::now(), &uplink.counters);
         let captures = uplink.captures();
         captures.record(Direction::Rx, dropped, frame.len(), &|space| Body::Host(frame).copy_to(space));

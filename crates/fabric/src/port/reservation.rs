@@ -64,7 +64,7 @@ impl Budget {
 pub struct Reservation {
     own: Option<Budget>,
     class: Option<Arc<Mutex<Budget>>>,
-    /// What has been looked at, of all that the port has ever sent.
+    /// The part that has been counted of all that the port has ever sent.
     counted: Sent,
 }
 

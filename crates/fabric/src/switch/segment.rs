@@ -57,7 +57,7 @@ pub struct Member {
     pub security: Security,
     /// Merge TCP segments for the port, if its guest accepts merged frames.
     pub lro: bool,
-    /// What decides which address the port has.
+    /// The source of the address that the port has.
     address_by: AddressBy,
     /// The port receives no frame: its guest has changed its address, which the policy rejects.
     pub cut_off: bool,
@@ -90,7 +90,7 @@ pub struct Mirror {
     pub directions: Directions,
 }
 
-/// What decides which address a port has.
+/// The source of the address that a port has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AddressBy {
     /// The configuration.
@@ -152,7 +152,7 @@ impl Member {
         self.mac_learning && self.security.forged_transmits
     }
 
-    /// What decides which address the port has.
+    /// The source of the address that the port has.
     #[inline]
     pub(super) fn address_by(&self) -> AddressBy {
         self.address_by

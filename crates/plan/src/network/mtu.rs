@@ -60,7 +60,7 @@ fn interface<'o>(observed: &'o Observed, owner: &Owner) -> Option<&'o InterfaceS
 }
 
 /// Returns whether the device behind an attached port has to be set for another MTU of the vSwitch.
-/// It is set once for each: another program may change it afterwards.
+/// The device is set once for each MTU: another program may change it afterwards.
 pub(super) fn needs_mtu(desired: &Desired, observed: &Observed, owner: &Owner) -> bool {
     let Some(wanted) = vswitch_mtu(desired, owner) else { return false };
     let is_attached = desired.numbers.port(owner).is_some_and(|port| observed.attached(port));

@@ -194,7 +194,7 @@ impl Reconciler {
         self.retries.reset(&mtu);
         let mut seen = self.board.lock();
         seen.problems.remove(&document);
-        // It would keep the same problem of the next attachment from being told.
+        // An old problem would keep the same one of the next attachment from being told.
         seen.problems.remove(&mtu);
         match owner {
             Owner::Netns(name) => drop(seen.observed.netns.remove(name)),

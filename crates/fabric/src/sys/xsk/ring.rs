@@ -29,7 +29,7 @@ pub(super) struct Descriptor {
     pub(super) address: u64,
     /// Length of the frame.
     pub(super) len: u32,
-    /// Nothing is used of this.
+    /// Options, which are not used.
     pub(super) options: u32,
 }
 
