@@ -19,8 +19,11 @@ use crate::{Bytes, Name};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostPlan {
     /// Every VM that has a process, also one that wants nothing or is being stopped. A VM that is
-    /// not here loses everything, including the PCI devices that were taken for it.
+    /// not here loses everything.
     pub vms: BTreeMap<Name, VmShare>,
+    /// VMs that are being started and have no process yet. Like those with a process, they keep the
+    /// PCI devices that were taken for them.
+    pub starting: BTreeSet<Name>,
     /// Process of the fabric, if its threads get real-time priority.
     pub fabric: Option<u32>,
     /// Minimum time that KVM polls for a halted vCPU, in nanoseconds.

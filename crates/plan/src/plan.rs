@@ -47,12 +47,18 @@ pub fn plan(desired: &Desired, observed: &Observed, report: &HostReport) -> Plan
         limit_disks(desired, observed),
         set_links(desired, observed),
         attach_and_detach_ports(desired, observed),
-    ];
+    ]
+    .concat();
+    let starting = actions.iter().filter_map(|action| match action {
+        Action::StartVm(name) => Some(name.clone()),
+        _ => None,
+    });
+    let host = share_host(desired, observed, &decided, starting.collect());
     Plan {
-        actions: actions.concat(),
+        actions,
         refusals,
         fabric: configure_fabric(desired, observed, &decided.placement, decided.near.as_ref()),
-        host: share_host(desired, observed, &decided),
+        host,
         exclusive: decided.placement.granted,
     }
 }

@@ -474,3 +474,22 @@ fn a_vm_keeps_the_pcpus_of_the_vcpus_that_it_runs_with() {
     observed.vms.clear();
     assert_eq!(owned(&desired, &observed), 4, "the next one has four");
 }
+
+#[test]
+fn the_host_keeps_devices_of_a_vm_until_its_start_has_failed() {
+    let vm = serde_json::json!({ "power": "on", "passthrough": [{ "address": "3b:00.0" }] });
+    let vms = [(name("vm0"), serde_json::from_value(vm).unwrap())].into();
+    let (mut desired, mut observed) = (Desired { vms, ..Desired::default() }, fresh());
+    let host = |desired: &Desired, observed: &Observed| plan(desired, observed, &HostReport::default()).host;
+    let both = |host: HostPlan| (host.vms.into_keys().collect::<Vec<_>>(), host.starting);
+    assert_eq!(both(host(&desired, &observed)), (vec![], [name("vm0")].into()), "it has no process yet");
+    let running = VmSeen { process: Some(Process::default()), ..VmSeen::default() };
+    observed.vms.insert(name("vm0"), running);
+    assert_eq!(both(host(&desired, &observed)), (vec![name("vm0")], [].into()));
+    let failed = VmSeen { failure: Some("QEMU has ended".to_owned()), ..VmSeen::default() };
+    observed.vms.insert(name("vm0"), failed);
+    assert_eq!(both(host(&desired, &observed)), (vec![], [].into()));
+    observed.vms.clear();
+    desired.vms.get_mut(&name("vm0")).unwrap().power = Power::Off;
+    assert_eq!(both(host(&desired, &observed)), (vec![], [].into()), "it was given up");
+}

@@ -1,6 +1,7 @@
-//! The wanted state of the host: the share of each VM that has a process, and network cards.
+//! The wanted state of the host: the share of each VM that has a process, VMs that are being
+//! started, and network cards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use taut_api::Name;
 use taut_api::enforcement::{CpuShare, HostPlan, VmShare};
@@ -13,8 +14,13 @@ use super::passthrough::place_interrupts;
 use crate::facts::{Desired, Observed, Process};
 
 /// States what every VM that has a process gets. A VM that is no longer wanted gets nothing beyond
-/// its entry.
-pub fn share_host(desired: &Desired, observed: &Observed, decided: &Decided) -> HostPlan {
+/// its entry. VMs that are being started are in `starting`.
+pub fn share_host(
+    desired: &Desired,
+    observed: &Observed,
+    decided: &Decided,
+    starting: BTreeSet<Name>,
+) -> HostPlan {
     let moves = move_memory_to_vcpus(desired, observed, &decided.placement);
     let share = |name: &Name, process: &Process| VmShare {
         pid: process.pid,
@@ -35,6 +41,7 @@ pub fn share_host(desired: &Desired, observed: &Observed, decided: &Decided) -> 
     // Cards are part of the network, so `host restore` keeps their settings.
     HostPlan {
         vms,
+        starting,
         fabric,
         poll_ns: poll_for_halted_vcpus(desired, observed),
         cards: desired.card_settings(),
@@ -84,7 +91,8 @@ mod tests {
     }
 
     fn shared(desired: &Desired, observed: &Observed) -> HostPlan {
-        share_host(desired, observed, &Decided::new(desired, observed, &HostReport::default()))
+        let decided = Decided::new(desired, observed, &HostReport::default());
+        share_host(desired, observed, &decided, BTreeSet::new())
     }
 
     fn three_vms() -> (Desired, Observed) {

@@ -196,7 +196,7 @@ impl Reconciler {
         self.look_at_interfaces();
         let revision = self.store.state().revision;
         let plan = self.plan();
-        self.give_up_unplanned_starts(&plan.actions);
+        self.give_up_unplanned_starts(&plan.host.starting);
         self.counters.clear_new(&self.store.state().desired.numbers.ports);
         self.note_refusals(&plan);
         self.report_incidents();

@@ -10,7 +10,6 @@ use taut_api::host::{Accelerator, AcceleratorKind};
 use taut_api::vm::{Power, VmSpec};
 use taut_api::{ApiError, Name};
 use taut_host::kernel::topology;
-use taut_plan::facts::Action;
 use taut_plan::network::mtu::told_mtus;
 use taut_plan::placement::numa::place_memory;
 use taut_plan::placement::problem::Grant;
@@ -73,12 +72,7 @@ impl Reconciler {
     /// Gives up the starts that the plan no longer has, because the host or the fabric has no room
     /// for the VM now. Otherwise their files would stay open, and a later start would use them
     /// although other files may have their names by then.
-    pub(super) fn give_up_unplanned_starts(&mut self, actions: &[Action]) {
-        let starts = actions.iter().filter_map(|action| match action {
-            Action::StartVm(name) => Some(name),
-            _ => None,
-        });
-        let planned: BTreeSet<&Name> = starts.collect();
+    pub(super) fn give_up_unplanned_starts(&mut self, planned: &BTreeSet<Name>) {
         self.vms.give_up_starts_unless(|name| planned.contains(name));
     }
 

@@ -83,10 +83,11 @@ impl Devices {
         placed
     }
 
-    /// Gives back the devices of VMs that the plan does not have.
+    /// Gives back the devices of VMs that neither have a process nor are being started.
     pub(super) fn give_back_unused(&mut self, plan: &HostPlan, report: &mut HostReport) {
         report.device_problems.clear();
-        let unused = self.taken.iter().filter(|(_, taken)| !plan.vms.contains_key(&taken.vm));
+        let has_vm = |name| plan.vms.contains_key(name) || plan.starting.contains(name);
+        let unused = self.taken.iter().filter(|(_, taken)| !has_vm(&taken.vm));
         for address in unused.map(|(address, _)| *address).collect::<Vec<_>>() {
             if let Err(error) = self.give_back(address) {
                 report.device_problems.push(super::causes(&error).join(": "));

@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use taut_api::enforcement::VmShare;
+
 use super::*;
 use crate::kernel::pci::fixture::{VF, machine};
 
@@ -52,6 +54,23 @@ fn a_device_is_taken_and_given_back_to_its_driver() {
     assert_eq!(state(root, VF), before);
     devices(root).give_back(vf).unwrap();
     assert!(!root.join("var/lib/taut/host-changes.json").exists(), "nothing is left in the ledger");
+}
+
+#[test]
+fn a_device_is_its_vms_from_the_start_to_the_end() {
+    let dir = machine();
+    let root = dir.path();
+    let (vm, vf): (Name, PciAddress) = ("db1".parse().unwrap(), VF.parse().unwrap());
+    let mut devices = devices(root);
+    devices.take(&vm, vf).unwrap();
+    let starting = HostPlan { starting: [vm.clone()].into(), ..HostPlan::default() };
+    let running = HostPlan { vms: [(vm, VmShare::default())].into(), ..HostPlan::default() };
+    for plan in [starting, running] {
+        devices.give_back_unused(&plan, &mut HostReport::default());
+        assert_eq!(state(root, VF).0.as_deref(), Some(VFIO));
+    }
+    devices.give_back_unused(&HostPlan::default(), &mut HostReport::default());
+    assert_eq!(state(root, VF).0.as_deref(), Some("iavf"));
 }
 
 #[test]
