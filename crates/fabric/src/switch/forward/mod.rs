@@ -37,7 +37,7 @@ use taut_api::fabric::{DropReason, PortId};
 use super::index::MemberIdx;
 use super::segment::Segment;
 use super::target::Target;
-use crate::net::ethernet::{HEADER, MacPair};
+use crate::net::ethernet::{HEADER, MAX_FRAME, MacPair, TAG};
 use crate::net::flow_hash;
 use crate::net::queue::PairIdx;
 use crate::port::{Frame, RxSlot};
@@ -116,7 +116,7 @@ impl<'s> Forwarder<'s> {
             sender,
             pair,
             now,
-            longest: HEADER + segment.member(sender).mtu,
+            longest: (HEADER + TAG + segment.member(sender).mtu).min(MAX_FRAME),
             work,
             locked: None,
             frames: 0,

@@ -54,7 +54,8 @@ const USUAL_HEADERS: usize = HEADER + 20 + 32;
 const LONGEST_HEADERS: usize = HEADER + TAG + 60 + 60;
 
 /// Returns the bytes of the packet in a frame that begins with `head`, without the Ethernet header
-/// and a tag. For a frame that has yet to be segmented, those of its longest segment.
+/// and a tag. For a frame that has yet to be segmented, those of its longest segment. A whole frame
+/// without a tag may use the room of one, as on Linux's bridge: its last four bytes do not count.
 #[inline]
 pub(super) fn packet_len(
     head: &[u8],
@@ -63,14 +64,12 @@ pub(super) fn packet_len(
     ethernet: &Ethernet,
     body: &Body<'_>,
 ) -> usize {
+    if header.gso_type == GSO_NONE {
+        return len.saturating_sub(HEADER + TAG);
+    }
     let tag = if ethernet.tag.is_some() { TAG } else { 0 };
-    let longest = if header.gso_type == GSO_NONE {
-        len
-    } else {
-        let headers = headers_len(head).or_else(|| long_headers_len(body)).unwrap_or(USUAL_HEADERS + tag);
-        (headers + usize::from(header.gso_size)).min(len)
-    };
-    longest.saturating_sub(HEADER + tag)
+    let headers = headers_len(head).or_else(|| long_headers_len(body)).unwrap_or(USUAL_HEADERS + tag);
+    (headers + usize::from(header.gso_size)).min(len).saturating_sub(HEADER + tag)
 }
 
 /// Returns the length of headers that are longer than a guest's first bytes, as those of TCP over
@@ -154,7 +153,7 @@ mod tests {
         };
         let plain = tcp();
         let tagged = [&plain[..12], &[0x81, 0, 0, 7], &plain[12..]].concat();
-        assert_eq!(len(&plain, 1514, GSO_NONE, 0), 1500);
+        assert_eq!(len(&plain, 1518, GSO_NONE, 0), 1500, "with the room of a tag");
         assert_eq!(len(&tagged, 1518, GSO_NONE, 0), 1500);
         assert_eq!(len(&plain, 60_000, GSO_TCPV4, 1448), 1500);
         assert_eq!(len(&tagged, 60_000, GSO_TCPV4, 1448), 1500);
