@@ -21,27 +21,36 @@ program() {
   done
 }
 
-# extend_image IMAGES NAME OUT MODULE…: makes OUT/vmlinuz and OUT/initrd from the guest image NAME,
-# $root, and these modules of the kernel's package. $root/init runs before the image's own init,
-# which becomes /sbin/guest.
-extend_image() {
-  local images=$1 name=$2 out=$3 kernel module file object
-  # Background processes of the shell read from /dev/null.
-  mknod "$root/dev/null" c 1 3
-  (cd "$work" && cpio --quiet -idm init modules/order <"$images/$name/initrd")
-  mv "$work/init" "$root/sbin/guest"
+# add_modules IMAGES NAME MODULE…: copies these modules of the kernel of the guest image NAME, and
+# the modules that they need, to $root/modules. $root/modules/order lists them in load order, behind
+# those of the image.
+add_modules() {
+  local images=$1 name=$2 kernel module file object
+  (cd "$work" && cpio --quiet -idm modules/order <"$images/$name/initrd")
   mv "$work/modules/order" "$root/modules/order"
   dpkg-deb -x "$images/packages/$(jq -r .package "$images/$name/info.json")" "$work/package"
   [ -e "$work/package/lib" ] || ln -s usr/lib "$work/package/lib"
   kernel=$(jq -r .kernel "$images/$name/info.json")
   depmod -b "$work/package" "$kernel"
-  for module in "${@:4}"; do
+  for module in "${@:3}"; do
     modprobe -d "$work/package" -S "$kernel" --show-depends "$module"
   done | awk '$1 == "insmod" && !seen[$2]++ {print $2}' | while read -r file; do
     object=$(basename "$file") object=${object%.xz}
     case $file in *.xz) xz -dc "$file" ;; *) cat "$file" ;; esac >"$root/modules/$object"
     grep -qx "$object" "$root/modules/order" || echo "$object" >>"$root/modules/order"
   done
+}
+
+# extend_image IMAGES NAME OUT MODULE…: makes OUT/vmlinuz and OUT/initrd from the guest image NAME,
+# $root, and these modules of the kernel's package. $root/init runs before the image's own init,
+# which becomes /sbin/guest.
+extend_image() {
+  local images=$1 name=$2 out=$3
+  # Background processes of the shell read from /dev/null.
+  mknod "$root/dev/null" c 1 3
+  (cd "$work" && cpio --quiet -idm init <"$images/$name/initrd")
+  mv "$work/init" "$root/sbin/guest"
+  add_modules "$images" "$name" "${@:4}"
   mkdir -p "$out"
   cp "$images/$name/vmlinuz" "$out/vmlinuz"
   (cd "$root" && find . | cpio --quiet -o -H newc) >"$work/more"

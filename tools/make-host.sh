@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# make-host.sh BIN SCRIPT OUT.initrd: makes an initial RAM file system that turns a guest into a
-# host: this system's QEMU and shell, taut's programs from BIN, cgroup v2, and SCRIPT as all that it
-# runs. The kernel must have built in what Debian's cloud kernel has. Needs root.
+# make-host.sh BIN SCRIPT OUT.initrd IMAGE [MODULE…]: makes an initial RAM file system that turns a
+# guest with the kernel of the guest image IMAGE into a host: this system's QEMU and shell, taut's
+# programs from BIN, cgroup v2, and SCRIPT as all that it runs. Without modules, the kernel must
+# have built in what the host needs; with modules, the image's own are loaded, too. PROGRAMS lists
+# further programs to be copied. Needs root.
 set -euo pipefail
-bin=$(realpath "$1") script=$(realpath "$2") out=$(realpath -m "$3")
+bin=$(realpath "$1") script=$(realpath "$2") out=$(realpath -m "$3") image=$(realpath "$4")
 . "$(dirname "$0")/initrd.sh"
 mkdir -p "$root"/{proc,sys,run,tmp,var/lib,usr/share}
 # The kernel opens this as the console of init.
 mknod "$root/dev/console" c 5 1
 
-for name in sh cat chmod cp ethtool grep insmod ip ls mkdir mount ps sed sleep sort tr qemu-system-x86_64; do program "$(command -v "$name")"; done
+for name in sh cat chmod cp ethtool grep insmod ip ls mkdir mount ps sed sleep sort tee tr qemu-system-x86_64 ${PROGRAMS:-}; do program "$(command -v "$name")"; done
 for name in taut tautd taut-console taut-fabric taut-inspect taut-launch taut-micro; do
   program "$bin/$name"
   strip --strip-debug "$root/bin/$name"
@@ -23,6 +25,7 @@ mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 mount -t cgroup2 cgroup /sys/fs/cgroup
+if [ -e /modules/order ]; then while read -r module; do insmod "/modules/$module"; done </modules/order; fi
 ip link set lo up
 sh /script
 echo "host: the script ended with $?"
@@ -31,4 +34,11 @@ sleep 60
 INIT
 cp "$script" "$root/script"
 chmod 755 "$root/init"
-(cd "$root" && find . | cpio --quiet -o -H newc) | gzip -1 >"$out"
+
+: >"$out"
+if [ $# -gt 4 ]; then
+  # The image has its own modules. Its init is replaced by the later one.
+  cp "$image/initrd" "$out"
+  add_modules "$(dirname "$image")" "$(basename "$image")" "${@:5}"
+fi
+(cd "$root" && find . | cpio --quiet -o -H newc) | gzip -1 >>"$out"

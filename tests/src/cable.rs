@@ -109,7 +109,9 @@ impl Cable {
         loop {
             match read(&self.device, &mut frame[..]) {
                 Ok(len) if is_wanted(&frame[begin..len]) => return Some(frame[begin..len].to_vec()),
-                Ok(_) => continue,
+                // Unwanted frames may come for ever.
+                Ok(_) if Instant::now() < end => continue,
+                Ok(_) => return None,
                 Err(Errno::AGAIN) => {}
                 Err(error) => panic!("the card cannot be read: {error}"),
             }

@@ -5,6 +5,7 @@
 //! `TAUT_IMAGES` that of the guest images. `TAUT_ALLOW_SKIP` lists what may be missing
 //! ([`Prerequisite`]).
 
+mod built;
 mod cable;
 mod capture;
 mod daemon;
@@ -20,6 +21,7 @@ mod raw_vmci;
 mod wait;
 mod walls;
 
+pub use built::{TIERS, built};
 pub use cable::{Cable, ip};
 pub use capture::{Capture, Captured, CapturedFrame};
 pub use daemon::{Outcome, Taut};

@@ -46,6 +46,7 @@ impl RawPort {
             | features::NET_GUEST_CSUM
             | features::NET_HOST_TSO4
             | features::NET_HOST_TSO6
+            | features::NET_HOST_USO
             | features::NET_GUEST_TSO4
             | features::NET_GUEST_TSO6;
         Self::attach_with(offloads, taut, name, portgroup, mac)

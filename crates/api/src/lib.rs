@@ -4,8 +4,8 @@
 //!
 //! * **user ↔ `tautd`**: JSON documents over HTTP. [`path`] has the routes, [`route`] the bodies,
 //!   [`patch`] the changes of a VM; the documents are in [`vm`], [`vmci`], [`network`],
-//!   [`network_io`], [`mirror`], [`teaming`], [`uplink`], [`pnic`], [`event`], [`audit`], [`host`],
-//!   [`kvm`], [`tune`] and [`error`]. [`role`] says who may use which.
+//!   [`network_io`], [`mirror`], [`multicast`], [`teaming`], [`uplink`], [`pnic`], [`event`],
+//!   [`audit`], [`host`], [`kvm`], [`tune`] and [`error`]. [`role`] says who may use which.
 //! * **`tautd` ↔ `taut-fabric`**: [`fabric`], as framed messages with file descriptors over a Unix
 //!   socket.
 //!
@@ -32,6 +32,7 @@ pub mod mac;
 pub mod machine;
 pub mod mirror;
 pub mod mtu;
+pub mod multicast;
 pub mod name;
 pub mod netdev;
 pub mod network;

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use crate::coalescing::NicCoalescing;
 use crate::link::Link;
 use crate::mirror::Mirror;
+use crate::multicast::{MulticastFilter, MulticastState};
 use crate::network_io::{NetworkIo, TrafficClass};
 use crate::shaping::Shaping;
 use crate::teaming::Teaming;
@@ -33,6 +34,9 @@ pub struct VSwitchSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = std::collections::HashMap<String, Mirror>)]
     pub mirrors: BTreeMap<Name, Mirror>,
+    /// Ports that take frames for multicast groups.
+    #[serde(default, skip_serializing_if = "MulticastFilter::is_default")]
+    pub multicast: MulticastFilter,
 }
 
 impl VSwitchSpec {
@@ -45,6 +49,9 @@ impl VSwitchSpec {
 pub struct VSwitchStatus {
     /// Number of ports attached through all its port groups.
     pub ports: u32,
+    /// Groups that its guests have joined, if it has snooping.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multicast: Option<MulticastState>,
 }
 
 /// A named set of ports of one vSwitch with one policy.

@@ -36,6 +36,9 @@ pub struct PnicSettings {
     /// Interrupt moderation.
     #[serde(skip_serializing_if = "is_default")]
     pub coalescing: CoalescingSettings,
+    /// Number of virtual functions (SR-IOV): PCI devices of the card that can be passed through to
+    /// VMs. From 0 to the card's maximum. (ESX: the parameter `max_vfs` of the driver's module.)
+    pub vfs: Option<u32>,
     /// Offloads, on or off.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub offloads: BTreeMap<Offload, bool>,
@@ -218,11 +221,15 @@ pub enum PnicParameter {
     AdaptiveRx,
     /// [`CoalescingSettings::adaptive_tx`].
     AdaptiveTx,
+    /// [`PnicSettings::vfs`].
+    Vfs,
 }
 
 /// Parameters that the kernel reads and sets together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParameterGroup {
+    /// Number of virtual functions.
+    VirtualFunctions,
     /// Numbers of channels.
     Channels,
     /// Sizes of rings.
@@ -232,14 +239,15 @@ pub enum ParameterGroup {
 }
 
 impl ParameterGroup {
-    /// All groups, in the order in which they are set: some drivers lose the settings of rings and
-    /// moderation when the number of channels changes.
-    pub const ALL: [Self; 3] = [Self::Channels, Self::Rings, Self::Coalescing];
+    /// All groups, in the order in which they are set: some drivers lose the number of channels
+    /// when that of virtual functions changes, and the settings of rings and moderation when that
+    /// of channels does.
+    pub const ALL: [Self; 4] = [Self::VirtualFunctions, Self::Channels, Self::Rings, Self::Coalescing];
 }
 
 impl PnicParameter {
     /// All parameters.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Channels,
         Self::RxChannels,
         Self::TxChannels,
@@ -251,6 +259,7 @@ impl PnicParameter {
         Self::TxFrames,
         Self::AdaptiveRx,
         Self::AdaptiveTx,
+        Self::Vfs,
     ];
 
     /// Returns the word for it.
@@ -267,6 +276,7 @@ impl PnicParameter {
             Self::TxFrames => "tx-frames",
             Self::AdaptiveRx => "adaptive-rx",
             Self::AdaptiveTx => "adaptive-tx",
+            Self::Vfs => "vfs",
         }
     }
 
@@ -275,6 +285,7 @@ impl PnicParameter {
         match self {
             Self::Channels | Self::RxChannels | Self::TxChannels => ParameterGroup::Channels,
             Self::RxRing | Self::TxRing => ParameterGroup::Rings,
+            Self::Vfs => ParameterGroup::VirtualFunctions,
             _ => ParameterGroup::Coalescing,
         }
     }
@@ -331,6 +342,7 @@ impl PnicSettings {
             PnicParameter::TxFrames => coalescing.tx_frames,
             PnicParameter::AdaptiveRx => coalescing.adaptive_rx.map(u32::from),
             PnicParameter::AdaptiveTx => coalescing.adaptive_tx.map(u32::from),
+            PnicParameter::Vfs => self.vfs,
         }
     }
 
@@ -349,6 +361,7 @@ impl PnicSettings {
             PnicParameter::TxFrames => coalescing.tx_frames = value,
             PnicParameter::AdaptiveRx => coalescing.adaptive_rx = value.map(|value| value != 0),
             PnicParameter::AdaptiveTx => coalescing.adaptive_tx = value.map(|value| value != 0),
+            PnicParameter::Vfs => self.vfs = value,
         }
     }
 
@@ -430,6 +443,9 @@ pub struct PnicFacts {
     /// Parameters that the card has.
     #[serde(default)]
     pub parameters: BTreeMap<PnicParameter, ParameterFacts>,
+    /// PCI addresses of its virtual functions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub virtual_functions: Vec<String>,
     /// Offloads that the kernel knows.
     #[serde(default)]
     pub offloads: BTreeMap<Offload, OffloadFacts>,
@@ -480,15 +496,15 @@ mod tests {
         let json = serde_json::json!({
             "speed_mbit": 1000, "duplex": "full", "autoneg": false,
             "rings": { "rx": 512 }, "channels": { "combined": 4 },
-            "coalescing": { "rx_us": 0, "adaptive_rx": false },
+            "coalescing": { "rx_us": 0, "adaptive_rx": false }, "vfs": 2,
             "offloads": { "rxvlan": true, "tso": false },
         });
         let all = settings(json.clone());
         assert_eq!(serde_json::to_value(&all).unwrap(), json);
         assert_eq!(
             all.to_string(),
-            "speed 1000, duplex full, autoneg off, channels 4, rx-ring 512, rx-usecs 0, adaptive-rx off, tso \
-             off, rxvlan on"
+            "speed 1000, duplex full, autoneg off, channels 4, rx-ring 512, rx-usecs 0, adaptive-rx off, vfs \
+             2, tso off, rxvlan on"
         );
         assert_eq!(serde_json::to_value(PnicSettings::default()).unwrap(), serde_json::json!({}));
         assert_eq!(PnicSettings::default().to_string(), "none");

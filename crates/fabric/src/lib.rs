@@ -15,12 +15,14 @@
 //! The folders are layers. Each imports only from folders above it in this list:
 //!
 //! * [`sys`]: epoll, locks, CPU affinity, counters, inherited descriptors, the sandbox.
-//! * [`net`]: Ethernet, VLAN tags, checksums, segmentation in software, flow hashes.
+//! * [`net`]: Ethernet, VLAN tags, checksums, segmentation in software, flow hashes, group
+//!   membership.
 //! * [`wake`]: mailboxes, timers and event tokens of workers.
 //! * [`vhost_user`]: sessions with front ends, resumable from a record.
 //! * [`moderation`]: when guests are interrupted, and when they may kick.
 //! * [`shaping`]: token buckets and the queue of a shaped port.
 //! * [`lro`]: merging of TCP segments for guests that accept merged frames.
+//! * [`snooping`]: the ports that take the frames of each multicast group.
 //! * [`port`]: sources and destinations of frames, and the locks that protect their queues.
 //! * [`switch`]: segments, addresses, security policy; [`switch::forward`] is the path of a frame.
 //! * [`worker`]: the threads that move frames.
@@ -33,6 +35,7 @@ pub mod moderation;
 pub mod net;
 pub mod port;
 pub mod shaping;
+pub mod snooping;
 pub mod switch;
 pub mod sys;
 pub mod vhost_user;

@@ -11,6 +11,8 @@ use std::time::Instant;
 use taut_api::Name;
 use taut_api::enforcement::HostReport;
 use taut_api::fabric::PortId;
+use taut_api::fabric::config::SegmentId;
+use taut_api::fabric::message::SegmentGroups;
 use taut_api::host::{Accelerator, QemuInfo};
 use taut_plan::Observed;
 
@@ -46,6 +48,8 @@ pub(crate) struct Seen {
     pub(crate) problems: BTreeMap<String, String>,
     /// Ports that the fabric refused to create, and why.
     pub(crate) refused_ports: BTreeMap<PortId, String>,
+    /// Multicast groups of segments with snooping.
+    pub(crate) groups: BTreeMap<SegmentId, SegmentGroups>,
     /// Version of the fabric that serves; empty if it is not known.
     pub(crate) fabric_version: String,
     /// True if the fabric that serves has network I/O control.

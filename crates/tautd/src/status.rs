@@ -1,13 +1,16 @@
 //! Status of VMs, ports and the host for users, from the desired and the observed state.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use taut_api::confinement::Confinement;
 use taut_api::enforcement::{LimitKind, VmReport};
 use taut_api::fabric::PortId;
 use taut_api::fabric::counters::VmciCounters;
+use taut_api::fabric::message::GroupMembers;
 use taut_api::latency::Decision;
 use taut_api::link::Link;
+use taut_api::multicast::{MulticastFilter, MulticastGroup, MulticastState};
 use taut_api::netdev::NetdevStatus;
 use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitchStatus};
 use taut_api::pnic::{PnicFacts, PnicStatus};
@@ -407,9 +410,38 @@ pub(crate) fn portgroup(desired: &Desired, name: &Name) -> PortGroupStatus {
 }
 
 /// Returns the status of a vSwitch.
-pub(crate) fn vswitch(desired: &Desired, name: &Name) -> VSwitchStatus {
+pub(crate) fn vswitch(desired: &Desired, seen: &Seen, name: &Name) -> VSwitchStatus {
     let on_it = |group: &Name| desired.portgroups.get(group).is_some_and(|group| group.vswitch == *name);
-    VSwitchStatus { ports: desired.ports().filter(|(_, group, _)| on_it(group)).count() as u32 }
+    let owners: Vec<Owner> =
+        desired.ports().filter(|(_, group, _)| on_it(group)).map(|(owner, ..)| owner).collect();
+    let snoops = desired.vswitches.get(name).is_some_and(|spec| spec.multicast == MulticastFilter::Snooping);
+    VSwitchStatus {
+        ports: owners.len() as u32,
+        multicast: snoops.then(|| multicast(desired, seen, name, &owners)),
+    }
+}
+
+/// Returns the multicast groups of a vSwitch with these ports.
+fn multicast(desired: &Desired, seen: &Seen, name: &Name, owners: &[Owner]) -> MulticastState {
+    let segment = desired.numbers.segment(name);
+    let Some(seen) = segment.and_then(|segment| seen.groups.get(&segment)) else {
+        return MulticastState::default();
+    };
+    let numbers: BTreeMap<PortId, &Owner> =
+        owners.iter().filter_map(|owner| Some((desired.numbers.port(owner)?, owner))).collect();
+    let names = |ports: &[PortId]| -> Vec<String> {
+        ports.iter().filter_map(|port| numbers.get(port)).map(ToString::to_string).collect()
+    };
+    let group = |GroupMembers { vlan, group, ports }: &GroupMembers| MulticastGroup {
+        vlan: *vlan,
+        group: *group,
+        members: names(ports),
+    };
+    MulticastState {
+        groups: seen.groups.iter().map(group).filter(|group| !group.members.is_empty()).collect(),
+        more_groups: seen.more,
+        routers: names(&seen.routers),
+    }
 }
 
 /// Returns the status of dense mode on a host with `pcpus` pCPUs.

@@ -16,6 +16,7 @@ pub mod frame;
 pub mod handshake;
 pub mod launch;
 pub mod message;
+pub mod multicast;
 pub mod qcow2;
 pub mod qmp;
 pub mod ring;
@@ -54,10 +55,11 @@ impl Target {
 }
 
 /// All targets.
-pub const ALL: [Target; 17] = [
+pub const ALL: [Target; 18] = [
     ring::TARGET,
     frame::TARGET,
     message::TARGET,
+    multicast::TARGET,
     session::TARGET,
     descriptors::TARGET,
     socket::TARGET,

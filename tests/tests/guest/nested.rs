@@ -1,12 +1,26 @@
-//! taut on a host with two NUMA nodes and cgroup v2, or with a network card. That host is a guest,
-//! its VMs are nested guests, and a script in it prints one fact a line.
+//! taut on hosts of other kinds: with two NUMA nodes and cgroup v2, with a network card. Such a
+//! host is a guest, its VMs are nested guests, and a script in it prints one fact a line.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use taut_tests::{Image, bin_dir, image};
 
-const NODES: [&str; 12] = [
+/// The parts of a host that not every host has.
+#[derive(Debug, Clone, Copy)]
+struct Host<'a> {
+    /// Arguments for QEMU.
+    hardware: &'a [&'a str],
+    /// Modules of its kernel, beside those of a guest image. Without any, it has none.
+    modules: &'a [&'a str],
+    /// Programs of this system.
+    programs: &'a [&'a str],
+    /// Words of the kernel's command line.
+    kernel: &'a str,
+}
+
+/// Two NUMA nodes.
+const TWO_NODES: [&str; 12] = [
     "-smp",
     "4,sockets=2",
     "-m",
@@ -20,21 +34,36 @@ const NODES: [&str; 12] = [
     "-numa",
     "node,nodeid=1,cpus=2-3,memdev=m1",
 ];
+const NUMA: Host<'_> = Host { hardware: &TWO_NODES, modules: &[], programs: &[], kernel: "" };
 
 /// A network card with a cable.
-const CARD: [&str; 4] = ["-netdev", "hubport,id=cable,hubid=0", "-device", "e1000e,netdev=cable"];
+const CARD: Host<'_> = Host {
+    hardware: &[
+        "-smp",
+        "2",
+        "-m",
+        "1G",
+        "-netdev",
+        "hubport,id=cable,hubid=0",
+        "-device",
+        "e1000e,netdev=cable",
+    ],
+    modules: &["e1000e"],
+    programs: &[],
+    kernel: "",
+};
 
-/// Boots a host with the kernel of `image` and these devices that only runs a script, and checks
-/// that all its facts come true.
-fn check(image: &Path, devices: &[&str], script: &str) {
-    let said = run(image, devices, script);
+/// Boots a host with the kernel of `image` that only runs a script, and checks that all its facts
+/// come true.
+fn check(image: &Path, host: &Host<'_>, script: &str) {
+    let said = run(image, host, script);
     let wanted = script.lines().filter(|line| line.starts_with("fact \"")).count();
     let facts: Vec<_> = said.lines().map(str::trim_end).filter(|line| line.starts_with("ok ")).collect();
     assert!(said.contains("finished") && !said.contains("not ok"), "{said}");
     assert_eq!(facts.len(), wanted, "{said}");
 }
 
-fn run(image: &Path, devices: &[&str], script: &str) -> String {
+fn run(image: &Path, host: &Host<'_>, script: &str) -> String {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
     let dir = tempfile::tempdir().unwrap();
     let initrd: PathBuf = dir.path().join("initrd");
@@ -44,15 +73,12 @@ fn run(image: &Path, devices: &[&str], script: &str) -> String {
         .arg(bin_dir())
         .arg(&file)
         .arg(&initrd)
+        .arg(image)
+        .args(host.modules)
+        .env("PROGRAMS", host.programs.join(" "))
         .status()
         .unwrap();
     assert!(made.success());
-    if !devices.is_empty() {
-        // The image has the modules of its kernel. What comes later replaces files of the same
-        // name.
-        let parts = [image.join("initrd"), initrd.clone()].map(|part| std::fs::read(part).unwrap());
-        std::fs::write(&initrd, parts.concat()).unwrap();
-    }
     let output = Command::new("timeout")
         .args([
             "--signal=KILL",
@@ -67,14 +93,14 @@ fn run(image: &Path, devices: &[&str], script: &str) -> String {
             "-cpu",
             "max",
         ])
-        .args(NODES)
-        .args(devices)
+        .args(host.hardware)
         .args(["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-kernel"])
         .arg(image.join("vmlinuz"))
         .arg("-initrd")
         .arg(&initrd)
         // The kernel's check of its timer fails if the host gives the emulated CPU no time.
-        .args(["-append", "console=ttyS0 quiet panic=-1 no_timer_check"])
+        .arg("-append")
+        .arg(format!("console=ttyS0 quiet panic=-1 no_timer_check {}", host.kernel))
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -85,13 +111,13 @@ fn run(image: &Path, devices: &[&str], script: &str) -> String {
 fn placement_shares_and_partitions_on_two_nodes_with_cgroup_v2() {
     // Isolated partitions need Linux 6.7.
     let Some(image) = image(Image::Debian6_12) else { return };
-    check(&image, &[], include_str!("nested/placement.sh"));
+    check(&image, &NUMA, include_str!("nested/placement.sh"));
 }
 
 #[test]
 fn limits_with_cgroup_v2() {
     let Some(image) = image(Image::Debian6_12) else { return };
-    check(&image, &[], include_str!("nested/limits.sh"));
+    check(&image, &NUMA, include_str!("nested/limits.sh"));
 }
 
 #[test]
@@ -99,4 +125,29 @@ fn settings_of_an_emulated_card() {
     // The kernels of the other images have no drivers of physical cards.
     let Some(image) = image(Image::DebianFull) else { return };
     check(&image, &CARD, include_str!("nested/cards.sh"));
+}
+
+#[test]
+fn virtual_functions_of_an_emulated_card() {
+    let Some(image) = image(Image::DebianFull) else { return };
+    let host = Host {
+        hardware: &[
+            "-smp",
+            "2",
+            "-m",
+            "1G",
+            "-device",
+            "intel-iommu,intremap=on",
+            "-device",
+            "pcie-root-port,id=root",
+            "-netdev",
+            "hubport,id=cable,hubid=0",
+            "-device",
+            "igb,bus=root,netdev=cable",
+        ],
+        modules: &["igb", "igbvf", "vfio-pci", "vfio_iommu_type1"],
+        programs: &["basename"],
+        kernel: "intel_iommu=on",
+    };
+    check(&image, &host, include_str!("nested/functions.sh"));
 }

@@ -20,6 +20,7 @@ mod limits;
 mod load;
 mod micro;
 mod mtu;
+mod multicast;
 mod netdev;
 mod network;
 mod network_io;

@@ -45,6 +45,9 @@ pub struct FabricConfig {
     /// Segments with network I/O control.
     #[serde(default)]
     pub network_io: Vec<NetworkIoConfig>,
+    /// Segments with IGMP and MLD snooping.
+    #[serde(default)]
+    pub snooping: Vec<SegmentId>,
     /// VMCI devices, in any order. They share the number space of the ports.
     #[serde(default)]
     pub sockets: Vec<SocketConfig>,

@@ -1,9 +1,11 @@
 //! Messages of the control connection.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use super::capture::Directions;
-use super::config::{FabricConfig, PortId};
+use super::config::{FabricConfig, PortId, SegmentId};
 use super::session::SessionRecord;
 use crate::link::Link;
 
@@ -193,6 +195,28 @@ impl XdpMemory {
     }
 }
 
+/// Groups of a segment with IGMP and MLD snooping.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentGroups {
+    /// The first groups.
+    pub groups: Vec<GroupMembers>,
+    /// Number of further groups.
+    pub more: u32,
+    /// Ports that lead to multicast routers.
+    pub routers: Vec<PortId>,
+}
+
+/// Members of a multicast group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupMembers {
+    /// VLAN of the group; 0 for none.
+    pub vlan: u16,
+    /// Address of the group.
+    pub group: IpAddr,
+    /// Ports that have joined it.
+    pub ports: Vec<PortId>,
+}
+
 /// Messages from the fabric.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "type")]
@@ -328,6 +352,14 @@ pub enum FromFabric {
         /// Port of the program that listens at this socket, which is the device's with `_<of>`
         /// appended; `None` for the device's socket itself.
         of: Option<u32>,
+    },
+    /// The groups of a segment have changed. Only for segments in [`FabricConfig::snooping`], after
+    /// each configuration and then at most once a second.
+    Groups {
+        /// The segment.
+        segment: SegmentId,
+        /// Its groups.
+        groups: SegmentGroups,
     },
     /// A port's link changed.
     PortState {

@@ -32,6 +32,7 @@ impl Control {
             Instant::now(),
         );
         self.next_look = Instant::now();
+        self.configure_groups(&config);
         for (id, why) in &refused {
             warn!("{id} refused: {why}");
         }
@@ -133,7 +134,9 @@ impl Control {
         let ports = self.entries.values().filter_map(Entry::port);
         let members = ports.filter(|_| !standby);
         let outsides = self.teams.outsides();
-        let switch = self.workers.next_switch(|before| Switch::new(members, &outsides, before));
+        let switch = self
+            .workers
+            .next_switch(|before| Switch::new(members, &outsides, self.groups.by_segment(), before));
         if let Err(error) = self.workers.configure(switch, workers) {
             warn!("{}", chain(&error));
         }

@@ -10,10 +10,12 @@ mod captures;
 mod configure;
 mod entry;
 mod front_ends;
+mod groups;
 mod heartbeat;
 mod log_limit;
 mod messages;
 mod network_io;
+mod own_frames;
 mod peer;
 #[cfg(feature = "rig")]
 pub mod rig;
@@ -39,6 +41,7 @@ use crate::sys::epoll::{Epoll, EventFlags, Ready, Waker, Watched, set_nonblockin
 use crate::sys::watch;
 use crate::worker::Workers;
 use entry::Entry;
+use groups::GroupWatch;
 use heartbeat::Heartbeat;
 use peer::Tautd;
 use teams::Teams;
@@ -77,6 +80,8 @@ pub struct Control {
     teams: Teams,
     /// Time of the next look at the links of uplinks.
     next_look: Instant,
+    /// Multicast groups of segments with snooping, and questions about them.
+    groups: GroupWatch,
     /// Another process serves the ports; this one only prepares.
     standby: bool,
 }
@@ -111,6 +116,7 @@ impl Control {
             captures: captures::Running::default(),
             teams: Teams::default(),
             next_look: Instant::now(),
+            groups: GroupWatch::default(),
             standby: false,
         })
     }
@@ -121,7 +127,8 @@ impl Control {
         let begun = Instant::now();
         loop {
             let now = Instant::now();
-            let look = self.look_at_uplinks(now).map(|at| at.saturating_duration_since(now));
+            let looks = [self.look_at_uplinks(now), self.look_at_groups(now)];
+            let look = looks.into_iter().flatten().min().map(|at| at.saturating_duration_since(now));
             self.events.wait(&mut ready, look.or((!self.known).then_some(FIRST_CONTACT)))?;
             if !self.known && begun.elapsed() >= FIRST_CONTACT {
                 info!(

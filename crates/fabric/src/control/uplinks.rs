@@ -5,18 +5,18 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use taut_api::Vlan;
-use taut_api::fabric::capture::Direction;
+use taut_api::fabric::PortId;
 use taut_api::fabric::counters::PortWord;
-use taut_api::fabric::{DropReason, PortId};
 use taut_api::teaming::TeamPolicy;
 use taut_uplink::team::{Address, Proof, announcements_of};
 
 use super::Control;
 use super::entry::Entry;
+use super::own_frames::put_own;
 use super::teams::{LOOK, OwnFrame, Sight, WireBytes, first_vlans};
 use crate::net::queue::PairIdx;
 use crate::net::vlan::tagged;
-use crate::port::{Body, Port, Put};
+use crate::port::Port;
 
 /// The entries as the teams see them.
 struct Entries<'c>(&'c BTreeMap<PortId, Entry>);
@@ -58,6 +58,10 @@ impl Control {
             if self.teams.look(&Entries(&self.entries), now) {
                 let workers = self.config.workers.clone();
                 self.switch_over(&workers);
+            }
+            // Switches outside learn from the answers which groups are behind the new uplink.
+            for port in self.teams.take_moved() {
+                self.groups.ask_again(port, now);
             }
             self.note_paths();
             for OwnFrame { uplink, vlan, frame } in self.teams.probe(now) {
@@ -111,15 +115,9 @@ impl Control {
     fn send_by(&self, uplink: PortId, frame: &[u8]) -> bool {
         let Some((_, uplink)) = self.entries.get(&uplink).and_then(Entry::port) else { return false };
         let slot = &mut uplink.rx(PairIdx::FIRST);
-        let dropped = match slot.end.as_mut().map(|end| end.put_bytes(frame)) {
-            Some(Put::Done | Put::Queued) => None,
-            Some(Put::NotNow(reason) | Put::Refused(reason)) => Some(reason),
-            Some(Put::Failed(_)) | None => Some(DropReason::PortDown),
-        };
+        let is_taken = put_own(uplink, slot.end.as_mut(), frame);
         // The rest, if there is one, is sent with the next frame of a port.
         slot.publish(Instant::now(), &uplink.counters);
-        let captures = uplink.captures();
-        captures.record(Direction::Rx, dropped, frame.len(), &|space| Body::Host(frame).copy_to(space));
-        dropped.is_none()
+        is_taken
     }
 }

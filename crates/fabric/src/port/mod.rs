@@ -8,8 +8,9 @@
 //!   whichever worker serves it. A transmit queue has one worker, so its lock is uncontended.
 //! * During a burst the worker holds the lock of one receive queue at a time, so workers cannot
 //!   deadlock.
-//! * The control thread takes a lock only to put an end into a queue or to remove it. Once it has
-//!   removed an end under the lock, no worker touches that end's memory any more.
+//! * The control thread takes a lock only to put an end into a queue, to remove it, or to hand it a
+//!   frame of the fabric itself. Once it has removed an end under the lock, no worker touches that
+//!   end's memory any more.
 //!
 //! A pair of queues is *owned* by the worker that polls its transmit queue and whose epoll set
 //! watches its descriptors. [`Port::give`] changes the owner; only wake-ups depend on it.

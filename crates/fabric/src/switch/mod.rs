@@ -25,6 +25,7 @@ use std::sync::Arc;
 use taut_api::fabric::config::{PortConfig, SegmentId};
 
 use crate::port::Port;
+use crate::snooping::Snooping;
 use index::SegmentIdx;
 use outside::Outside;
 use segment::Segment;
@@ -37,13 +38,15 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Puts ports on their segments. `outsides` has the uplinks of segments and the ways to them.
+    /// Puts ports on their segments. `outsides` has the uplinks of segments and the ways to them,
+    /// `snooping` the groups of segments that follow them.
     ///
     /// Addresses of ports with a VLAN in common must differ. Addresses that were learned in the
     /// switch `before` stay valid for ports whose configuration does not change.
     pub fn new<'a>(
         ports: impl Iterator<Item = (&'a PortConfig, &'a Arc<Port>)>,
         outsides: &BTreeMap<SegmentId, Outside>,
+        snooping: &BTreeMap<SegmentId, Arc<Snooping>>,
         before: &Self,
     ) -> Self {
         let mut segments = BTreeMap::<SegmentId, Vec<(&PortConfig, &Arc<Port>)>>::new();
@@ -53,7 +56,7 @@ impl Switch {
         let none = Outside::default();
         let segment = |(id, ports): (SegmentId, Vec<_>)| {
             let before = before.segments.iter().find(|segment| segment.id() == id);
-            Segment::new(id, &ports, outsides.get(&id).unwrap_or(&none), before)
+            Segment::new(id, &ports, outsides.get(&id).unwrap_or(&none), snooping.get(&id), before)
         };
         Self { segments: segments.into_iter().map(segment).collect() }
     }

@@ -89,7 +89,8 @@ impl Rig {
 
     fn configure(&mut self) {
         let outsides = [(SegmentId(1), outside(&self.configs))].into();
-        self.switch = Switch::new(self.configs.iter().zip(&self.ports), &outsides, &self.switch);
+        self.switch =
+            Switch::new(self.configs.iter().zip(&self.ports), &outsides, &BTreeMap::new(), &self.switch);
     }
 
     fn segment(&self) -> &Segment {

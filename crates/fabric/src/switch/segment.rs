@@ -16,6 +16,7 @@ use super::vlan::PortVlan;
 use crate::net::ethernet::{Ethernet, HEADER, MAX_FRAME, MacKey};
 use crate::port::Port;
 use crate::port::capture::Captures;
+use crate::snooping::Snooping;
 
 /// A vSwitch. A frame leaves neither its segment nor its VLAN; its copies for mirrors may leave the
 /// VLAN.
@@ -42,6 +43,8 @@ pub struct Segment {
     learned: Option<Arc<Learned>>,
     /// The member that each port number has; empty if nothing is learned.
     by_port: Vec<MemberIdx>,
+    /// Members of multicast groups; `None` if their frames go to all ports.
+    snooping: Option<Arc<Snooping>>,
 }
 
 /// A port on a segment.
@@ -193,6 +196,7 @@ impl Segment {
         id: SegmentId,
         ports: &[(&PortConfig, &Arc<Port>)],
         outside: &Outside,
+        snooping: Option<&Arc<Snooping>>,
         before: Option<&Self>,
     ) -> Self {
         let mut members: Vec<_> =
@@ -230,6 +234,7 @@ impl Segment {
             uplink_table: UplinkTable::new(outside, of_port),
             by_port: if learned.is_some() { by_port(&members) } else { Vec::new() },
             learned,
+            snooping: snooping.cloned(),
             members,
         }
     }
@@ -249,6 +254,12 @@ impl Segment {
     #[inline]
     pub fn has_uplinks(&self) -> bool {
         self.uplink_table.any()
+    }
+
+    /// Returns the members of multicast groups; `None` if their frames go to all ports.
+    #[inline]
+    pub fn snooping(&self) -> Option<&Snooping> {
+        self.snooping.as_deref()
     }
 
     /// Returns whether an address is that of an uplink's card.

@@ -295,6 +295,7 @@ impl Fabric {
             | FromFabric::TakesNothing { .. }
             | FromFabric::CloseBlocked { .. }
             | FromFabric::HostSocketFull { .. }
+            | FromFabric::Groups { .. }
             | FromFabric::Stopped => {}
             FromFabric::Pong { silent_ms } => self.pongs.push(silent_ms),
             FromFabric::HostConnect { port, request, to } => self.questions.push((port, request, to)),

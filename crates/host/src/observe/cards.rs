@@ -8,6 +8,7 @@ use taut_api::link::Link;
 use taut_api::pnic::{LinkMode, Offload, ParameterGroup, PnicFacts};
 use taut_api::{MacAddr, Name};
 
+use crate::kernel::cards::virtual_functions;
 use crate::kernel::netlink::ethtool::link::LinkSettings;
 use crate::kernel::netlink::ethtool::{features, link};
 use crate::kernel::netlink::{Ethtool, Links};
@@ -55,6 +56,9 @@ fn look(name: &Name) -> io::Result<Option<(PnicFacts, io::Result<()>)>> {
         ..PnicFacts::default()
     };
     let told = ask_driver(interface.index, &mut facts);
+    let functions = virtual_functions::parameters(tree.0, name.as_str());
+    let told = told.and(functions.map(|found| facts.parameters.extend(found)));
+    facts.virtual_functions = virtual_functions::addresses(tree.0, name.as_str());
     Ok(Some((facts, told)))
 }
 

@@ -6,6 +6,7 @@ use taut_api::fabric::FabricConfig;
 use taut_api::fabric::config::{
     NetworkIoConfig, PortConfig, PortKind, SegmentId, SocketWorker, WorkerConfig, WorkerMode,
 };
+use taut_api::multicast::MulticastFilter;
 use taut_api::network::VSwitchSpec;
 use taut_api::network_io::NetworkAllocation;
 use taut_api::vm::{NicModel, Power};
@@ -71,6 +72,7 @@ pub fn configure_fabric(
         ports,
         teams: teams.into_configs(),
         network_io: network_io(desired),
+        snooping: snooping(desired),
         sockets: configure_vsock_devices(desired, observed),
         workers: WorkerConfig { mode: mode(desired.workers.mode), cpus: desired.workers.cpus.clone(), near },
         socket_worker: SocketWorker { mode: mode(desired.socket_worker.mode), ..desired.socket_worker },
@@ -94,6 +96,13 @@ fn network_io(desired: &Desired) -> Vec<NetworkIoConfig> {
         Some(NetworkIoConfig { segment: desired.numbers.segment(name)?, classes })
     };
     desired.vswitches.iter().filter(is_on).filter_map(of_vswitch).collect()
+}
+
+/// The segments with snooping.
+fn snooping(desired: &Desired) -> Vec<SegmentId> {
+    let snoops = |(_, spec): &(&Name, &VSwitchSpec)| spec.multicast == MulticastFilter::Snooping;
+    let of_vswitch = |(name, _)| desired.numbers.segment(name);
+    desired.vswitches.iter().filter(snoops).filter_map(of_vswitch).collect()
 }
 
 /// The part of each uplink for a port. Only cards of VMs can have another than the default.

@@ -95,6 +95,9 @@ struct SettingArgs {
     /// The same for the transmit side
     #[arg(long, value_name = "on|off|default")]
     adaptive_tx: Option<OrDefault<Switch>>,
+    /// Virtual functions (SR-IOV), which can be passed through to VMs
+    #[arg(long, value_name = "N|default")]
+    vfs: Option<OrDefault<u32>>,
     /// An offload: tso, gso, gro, lro, rx-checksum, tx-checksum, rxvlan or txvlan. Can be given
     /// several times
     #[arg(long = "offload", value_name = "OFFLOAD=on|off|default", value_parser = offload)]
@@ -155,6 +158,7 @@ impl SettingArgs {
             (PnicParameter::RxFrames, self.rx_frames),
             (PnicParameter::TxUsecs, self.tx_usecs),
             (PnicParameter::TxFrames, self.tx_frames),
+            (PnicParameter::Vfs, self.vfs),
         ];
         let number = |switch: OrDefault<Switch>| OrDefault(switch.0.map(|Switch(on)| u32::from(on)));
         let switches = [
@@ -306,6 +310,7 @@ fn show(pnic: &Pnic) -> String {
         ("mac", facts.mac.map(|mac| mac.to_string()).unwrap_or_default()),
         ("mtu", card.as_ref().map(|card| card.mtu.to_string()).unwrap_or_default()),
         ("uplink of", vswitch.as_ref().map(Name::to_string).unwrap_or_default()),
+        ("functions", facts.virtual_functions.join(", ")),
         ("settings", spec.to_string()),
         ("problems", problems.join("; ")),
         ("revision", if *revision == 0 { String::new() } else { revision.to_string() }),

@@ -1,6 +1,7 @@
 //! `taut vswitch`.
 
 use clap::Subcommand;
+use taut_api::multicast::{MulticastFilter, MulticastGroup, MulticastState};
 use taut_api::network::VSwitchSpec;
 use taut_api::path;
 use taut_api::route::{PortGroup, Uplink, VSwitch};
@@ -30,6 +31,10 @@ pub(crate) enum Command {
         network_io: NetworkIoArgs,
         #[command(flatten)]
         mirrors: MirrorArgs,
+        /// Ports that take frames for multicast groups: basic for all, snooping for those whose
+        /// guests have joined the group by IGMP or MLD
+        #[arg(long, value_name = "basic|snooping", default_value_t)]
+        multicast: MulticastFilter,
     },
     /// List virtual switches
     List,
@@ -39,7 +44,8 @@ pub(crate) enum Command {
         name: Name,
     },
     /// Change the MTU of a virtual switch, how its ports use its uplinks (teaming, and network I/O
-    /// control), or which of them get copies of the frames of others. Running ports follow at once
+    /// control), which of them get copies of the frames of others, and which take frames for
+    /// multicast groups. Running ports follow at once
     Set {
         /// Name of the virtual switch
         name: Name,
@@ -53,6 +59,10 @@ pub(crate) enum Command {
         network_io: NetworkIoArgs,
         #[command(flatten)]
         mirrors: MirrorArgs,
+        /// Ports that take frames for multicast groups: basic for all, snooping for those whose
+        /// guests have joined the group by IGMP or MLD
+        #[arg(long, value_name = "basic|snooping")]
+        multicast: Option<MulticastFilter>,
     },
     /// Delete a virtual switch that has no port groups and no uplinks
     Delete {
@@ -63,8 +73,8 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
     match command {
-        Command::Create { name, mtu, teaming, network_io, mirrors } => {
-            let mut spec = VSwitchSpec { mtu: mtu.unwrap_or_default(), ..VSwitchSpec::default() };
+        Command::Create { name, mtu, teaming, network_io, mirrors, multicast } => {
+            let mut spec = VSwitchSpec { mtu: mtu.unwrap_or_default(), multicast, ..VSwitchSpec::default() };
             teaming.change(&mut spec.teaming);
             network_io.change(&mut spec.network_io);
             mirrors.change(&mut spec.mirrors);
@@ -89,12 +99,13 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
             let uplinks: Vec<Uplink> = client.get(path::UPLINKS)?;
             output::print(out.format, &vswitch, |vswitch| show(vswitch, &all, &uplinks));
         }
-        Command::Set { name, mtu, teaming, network_io, mirrors } => {
+        Command::Set { name, mtu, teaming, network_io, mirrors, multicast } => {
             let changed: VSwitch = client.change(&path::VSWITCH.of(&name), |mut spec: VSwitchSpec| {
                 spec.mtu = mtu.unwrap_or(spec.mtu);
                 teaming.change(&mut spec.teaming);
                 network_io.change(&mut spec.network_io);
                 mirrors.change(&mut spec.mirrors);
+                spec.multicast = multicast.unwrap_or(spec.multicast);
                 spec
             })?;
             if mtu.is_some() {
@@ -107,9 +118,10 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
                     none if none.is_empty() => none,
                     all => format!("; mirrors {all}"),
                 };
+                let VSwitchSpec { mtu, multicast, .. } = spec;
                 format!(
-                    "vSwitch {name}: MTU {}; teaming {teaming}; network I/O control {network_io}{mirrors}",
-                    spec.mtu
+                    "vSwitch {name}: MTU {mtu}; teaming {teaming}; network I/O control {network_io}{mirrors}; \
+                     multicast {multicast}"
                 )
             });
         }
@@ -138,10 +150,27 @@ fn show(vswitch: &VSwitch, portgroups: &[PortGroup], uplinks: &[Uplink]) -> Stri
             if is_private && network_io.is_default() { String::new() } else { network_io::line(network_io) },
         ),
         ("mirrors", mirror::line(&vswitch.spec.mirrors)),
+        ("multicast", multicast(vswitch)),
         ("port groups", if names.is_empty() { "none".to_owned() } else { names.join(", ") }),
         ("ports", vswitch.status.ports.to_string()),
         ("revision", vswitch.revision.to_string()),
     ])
+}
+
+/// Renders the filter of multicast frames, and the groups of a vSwitch with snooping, one a line.
+fn multicast(vswitch: &VSwitch) -> String {
+    let filter = vswitch.spec.multicast;
+    let Some(MulticastState { groups, more_groups, routers }) = &vswitch.status.multicast else {
+        return filter.to_string();
+    };
+    let group = |group: &MulticastGroup| {
+        let vlan = if group.vlan == 0 { String::new() } else { format!(" in VLAN {}", group.vlan) };
+        format!("{}{vlan}: {}", group.group, group.members.join(", "))
+    };
+    let routers = (!routers.is_empty()).then(|| format!("routers: {}", routers.join(", ")));
+    let more = (*more_groups > 0).then(|| format!("and {more_groups} more"));
+    let lines = [filter.to_string()].into_iter().chain(groups.iter().map(group)).chain(more).chain(routers);
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -176,6 +205,7 @@ mod tests {
         name         prod
         mtu          1500
         uplinks      none: a private network in memory
+        multicast    basic
         port groups  web, dmz
         ports        3
         revision     4

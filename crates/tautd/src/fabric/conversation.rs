@@ -90,6 +90,10 @@ impl Shared {
                 let unfit: Vec<_> = conversation.abilities.unfit(&self.wanted().config).collect();
                 self.board.lock().refused_ports = refused.into_iter().chain(unfit).collect();
             }
+            FromFabric::Groups { segment, groups } => {
+                self.board.lock().groups.insert(segment, groups);
+                return;
+            }
             FromFabric::Attached { port, via } => self.attached(port, &via, fds),
             FromFabric::Session(record) => self.session(record, fds),
             FromFabric::SessionEnded { port, reason, quarantined } => {

@@ -271,6 +271,7 @@ impl Shared {
                 .quarantined
                 .retain(|&port, _| wanted.has(port) && !wanted.new_ports.contains(&port));
             seen.refused_ports.clear();
+            seen.groups.retain(|segment, _| config.snooping.contains(segment));
             seen.observed.fabric.ready = false;
             seen.awaits_fabric = wire.is_some();
             unwanted

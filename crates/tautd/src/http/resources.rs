@@ -236,8 +236,8 @@ impl Stored for VSwitches {
 impl Resource for VSwitches {
     type Status = VSwitchStatus;
 
-    fn status(desired: &Desired, _: &Seen, name: &Name) -> VSwitchStatus {
-        status::vswitch(desired, name)
+    fn status(desired: &Desired, seen: &Seen, name: &Name) -> VSwitchStatus {
+        status::vswitch(desired, seen, name)
     }
 }
 

@@ -21,6 +21,8 @@ use super::Role;
 
 /// Version of the ring's format (`enum tpacket_versions`).
 const TPACKET_V2: libc::c_int = 1;
+/// Option that sets the length of virtio-net headers (linux/if_packet.h).
+const PACKET_VNET_HDR_SZ: libc::c_int = 24;
 /// Bytes of a slot: the longest frame that the kernel merges, and the headers before it.
 const SLOT: u32 = 68 << 10;
 /// Number of slots in a block. The kernel allocates blocks in powers of two of pages; this many
@@ -93,6 +95,13 @@ pub(super) fn open(name: &str, interface: u32, role: Role) -> io::Result<Socket>
                 .to_owned(),
         );
     }
+    if !takes_long_headers(&fd)? {
+        missing.push(
+            "virtio-net headers of 12 bytes for packet sockets (Linux 6.4): nothing is lost, because taut uses \
+             headers of 10 bytes with every kernel"
+                .to_owned(),
+        );
+    }
     let ring = libc::tpacket_req {
         tp_block_size: BLOCK,
         tp_block_nr: BLOCKS,
@@ -153,22 +162,8 @@ pub(crate) fn received(socket: impl AsFd) -> io::Result<Received> {
     if let Ok(lost_by_xdp) = xdp::lost(&socket) {
         return Ok(Received { lost_by_xdp, ..Received::default() });
     }
-    let mut counted = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-    let mut len = size_of_val(&counted) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `counted`, which has that many. The
-    // descriptor is open during the call.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_PACKET,
-            libc::PACKET_STATISTICS,
-            (&raw mut counted).cast(),
-            &raw mut len,
-        )
-    };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let none = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    let counted = get(&socket, libc::PACKET_STATISTICS, none)?;
     let mut polled = [PollFd::new(&socket, PollFlags::IN)];
     poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
     let more = polled[0].revents().contains(PollFlags::IN);
@@ -178,6 +173,15 @@ pub(crate) fn received(socket: impl AsFd) -> io::Result<Received> {
 /// Returns whether packet sockets take UDP frames to be segmented: since Linux 6.2. No call tells.
 fn takes_uso() -> bool {
     uname().release().to_str().is_ok_and(|release| is_at_least(release, (6, 2)))
+}
+
+/// Returns whether packet sockets know virtio-net headers of 12 bytes: since Linux 6.4.
+fn takes_long_headers(fd: &OwnedFd) -> io::Result<bool> {
+    match get(fd, PACKET_VNET_HDR_SZ, 0_i32) {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn is_at_least(release: &str, wanted: (u32, u32)) -> bool {
@@ -197,6 +201,24 @@ fn bind(fd: &OwnedFd, interface: u32) -> io::Result<()> {
     // open.
     let result = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Returns the value of an option of packet sockets. `T` is the type that the kernel writes for it,
+/// plain data that may have any content.
+fn get<T: Copy>(socket: impl AsFd, option: libc::c_int, mut value: T) -> io::Result<T> {
+    let mut len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `value`, which has that many. The descriptor
+    // is open during the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_PACKET,
+            option,
+            (&raw mut value).cast(),
+            &raw mut len,
+        )
+    };
+    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Sets an option of packet sockets. `T` is the type that the kernel reads for it.

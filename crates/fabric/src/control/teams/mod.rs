@@ -131,6 +131,12 @@ impl Teams {
         changed
     }
 
+    /// Takes the ports that have another uplink than before. They receive, and their teams notify
+    /// switches.
+    pub(super) fn take_moved(&mut self) -> BTreeSet<PortId> {
+        self.segments.values_mut().flat_map(|segment| std::mem::take(&mut segment.moved)).collect()
+    }
+
     /// Returns ports that are announced now, each with its uplink.
     pub(super) fn announce(&mut self, now: Instant) -> Vec<(PortId, PortId)> {
         let now = self.since_epoch(now);

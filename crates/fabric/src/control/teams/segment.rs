@@ -27,6 +27,8 @@ pub(super) struct SegmentTeams {
     ways: BTreeMap<PortId, PortWay>,
     /// Ports whose place physical switches have to be told.
     announcements: Announcements<PortId>,
+    /// Ports that have another uplink than before.
+    pub(super) moved: BTreeSet<PortId>,
     balance: Balance,
     /// Time of the next probes.
     next_probe: u64,
@@ -258,6 +260,7 @@ impl SegmentTeams {
             // to the former uplink.
             if way.path.use_uplink(uplink) && config.notify_switches && way.receives {
                 self.announcements.add(*port);
+                self.moved.insert(*port);
             }
         }
         changed

@@ -7,6 +7,7 @@
 //!   is of this kind;
 //! - `outward`: frames of a guest that leave by a packet socket go in runs, too;
 //! - `single`, the slow path: every other frame goes by itself, to one member or many;
+//! - `group`: the receivers of a frame for a group address;
 //! - `deliver`: the slow path hands one frame to one member;
 //! - `finish`: when the burst ends, each queue that received frames is published once, with an
 //!   interrupt if one is due.
@@ -20,6 +21,7 @@
 
 mod deliver;
 mod finish;
+mod group;
 mod lro;
 mod outward;
 mod run;
@@ -85,7 +87,8 @@ pub struct Forwarder<'s> {
     bytes: u64,
     /// Addresses and type of the last frame on the fast path, and its queue.
     last: Option<(MacPair, Target)>,
-    /// Number of frames that software offload has made in this burst.
+    /// Number of frames that software offload has made in this burst, and of memberships that were
+    /// noted.
     pieces: usize,
     /// Time after which the burst is long; `None` if any time is short enough.
     end: Option<Instant>,
@@ -97,7 +100,7 @@ pub struct Forwarder<'s> {
 }
 
 /// Number of frames that software offload may make before the burst ends, so that other sources do
-/// not wait for a sender of long frames in short segments.
+/// not wait for a sender of long frames in short segments. A membership counts as one.
 const PIECES_PER_BURST: usize = 1024;
 
 impl<'s> Forwarder<'s> {

@@ -96,7 +96,7 @@ impl Rig {
         let layout = QueueLayout::allocate(&mut ram, 256).unwrap();
         let driver = TxDriver::new(&mut ram, layout, FEATURES, 4096).unwrap().unwrap();
         Self {
-            switch: Switch::new(configs.iter().zip(&ports), &outsides, &Switch::default()),
+            switch: Switch::new(configs.iter().zip(&ports), &outsides, &BTreeMap::new(), &Switch::default()),
             queue: TxQueue::new(ram.memory(), &layout.config(FEATURES, Start::At(0))).unwrap(),
             words,
             ports,

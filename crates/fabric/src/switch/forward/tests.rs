@@ -25,16 +25,20 @@ use crate::net::software_offload::NO_OFFLOADS;
 use crate::port::capture::Capture;
 use crate::port::wait_budget::{LONGEST_WAIT, UplinkBudget};
 use crate::port::{Body, Port};
+use crate::snooping::Snooping;
 use crate::switch::Switch;
 use crate::sys::counters::PortBlock;
 use crate::vhost_user::device::{Ring, RingSetup};
 use crate::wake::mailbox::Mailboxes;
 use crate::wake::timers::Timers;
 
+mod group;
+
 /// Ports on one segment. All but port 0 have receive rings of eight buffers.
 struct Rig {
     words: Arc<SharedWords>,
     configs: Vec<PortConfig>,
+    snooping: BTreeMap<SegmentId, Arc<Snooping>>,
     switch: Switch,
     drivers: Vec<RxDriver>,
     work: Workspace,
@@ -98,8 +102,14 @@ impl Rig {
         });
         Self {
             drivers: drivers.collect(),
-            switch: Switch::new(configs.iter().zip(&ports), &BTreeMap::new(), &Switch::default()),
+            switch: Switch::new(
+                configs.iter().zip(&ports),
+                &BTreeMap::new(),
+                &BTreeMap::new(),
+                &Switch::default(),
+            ),
             configs,
+            snooping: BTreeMap::new(),
             words,
             work: Workspace::default(),
             timers: Timers::default(),
@@ -182,7 +192,8 @@ impl Rig {
     fn reconfigure(&mut self) {
         let members = &self.switch.segments[0].members;
         let ports: Vec<_> = members.iter().map(|member| Arc::clone(&member.port)).collect();
-        self.switch = Switch::new(self.configs.iter().zip(&ports), &BTreeMap::new(), &self.switch);
+        let configs = self.configs.iter().zip(&ports);
+        self.switch = Switch::new(configs, &BTreeMap::new(), &self.snooping, &self.switch);
     }
 
     fn waits_until(&self, ms: u64) -> Verdict {

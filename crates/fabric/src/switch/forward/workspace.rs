@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::super::flow_cache::FlowCache;
+use super::super::index::MemberIdx;
 use super::super::target::Target;
 use super::outward::Leaving;
 use crate::net::ethernet::MAX_TAGGED;
+use crate::net::multicast::Record;
 use crate::port::Failure;
 
 /// The memory of one worker's bursts.
@@ -21,6 +23,10 @@ pub struct Workspace {
     pub(super) touched: Vec<Target>,
     /// Frames of a run to a packet socket; empty between runs.
     pub(super) leaving: Vec<Leaving>,
+    /// Receivers of a frame for a group; empty between frames.
+    pub(super) chosen: Vec<MemberIdx>,
+    /// Memberships in the last message about them.
+    pub(super) records: Vec<Record>,
     /// Queues that failed during the burst; the worker reports them.
     pub failed: Vec<FailedQueue>,
 }

@@ -2,6 +2,7 @@
 
 mod up1;
 mod up10;
+mod up11;
 mod up12;
 mod up13;
 mod up14;
@@ -34,6 +35,7 @@ pub(super) const SET: Set = Set {
         &up8::ROW,
         &up9::ROW,
         &up10::ROW,
+        &up11::ROW,
         &up12::ROW,
         &up13::ROW,
         &up14::ROW,

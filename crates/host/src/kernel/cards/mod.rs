@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 pub(crate) mod fixture;
+pub(crate) mod virtual_functions;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -93,6 +94,11 @@ impl SystemCards {
     fn ethtool(&mut self) -> io::Result<&mut Ethtool> {
         self.sockets().map(|(_, ethtool)| ethtool)
     }
+
+    /// Returns the name that the interface with this number must have.
+    fn present_name(&mut self, index: u32) -> io::Result<String> {
+        self.name(index)?.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
 }
 
 impl fmt::Debug for SystemCards {
@@ -120,7 +126,13 @@ impl Cards for SystemCards {
     }
 
     fn parameters(&mut self, index: u32, group: ParameterGroup) -> io::Result<Parameters> {
-        self.ethtool()?.parameters(index, group)
+        match group {
+            ParameterGroup::VirtualFunctions => {
+                let name = self.present_name(index)?;
+                virtual_functions::parameters(&self.root, &name)
+            }
+            _ => self.ethtool()?.parameters(index, group),
+        }
     }
 
     fn set_parameters(
@@ -129,7 +141,13 @@ impl Cards for SystemCards {
         group: ParameterGroup,
         values: &BTreeMap<PnicParameter, u32>,
     ) -> io::Result<()> {
-        self.ethtool()?.set_parameters(index, group, values)
+        match group {
+            ParameterGroup::VirtualFunctions => {
+                let name = self.present_name(index)?;
+                values.values().try_for_each(|number| virtual_functions::set(&self.root, &name, *number))
+            }
+            _ => self.ethtool()?.set_parameters(index, group, values),
+        }
     }
 
     fn features(&mut self, index: u32) -> io::Result<Features> {

@@ -33,18 +33,22 @@ const ETHTOOL_A_COALESCE_TX_MAX_FRAMES: u16 = 7;
 const ETHTOOL_A_COALESCE_USE_ADAPTIVE_RX: u16 = 11;
 const ETHTOOL_A_COALESCE_USE_ADAPTIVE_TX: u16 = 12;
 
-/// Commands that read and change a group of parameters.
-const fn commands(group: ParameterGroup) -> (u8, u8) {
+/// Commands that read and change a group of parameters; none for a group that the family does not
+/// have.
+const fn commands(group: ParameterGroup) -> Option<(u8, u8)> {
     match group {
-        ParameterGroup::Channels => (ETHTOOL_MSG_CHANNELS_GET, ETHTOOL_MSG_CHANNELS_SET),
-        ParameterGroup::Rings => (ETHTOOL_MSG_RINGS_GET, ETHTOOL_MSG_RINGS_SET),
-        ParameterGroup::Coalescing => (ETHTOOL_MSG_COALESCE_GET, ETHTOOL_MSG_COALESCE_SET),
+        ParameterGroup::VirtualFunctions => None,
+        ParameterGroup::Channels => Some((ETHTOOL_MSG_CHANNELS_GET, ETHTOOL_MSG_CHANNELS_SET)),
+        ParameterGroup::Rings => Some((ETHTOOL_MSG_RINGS_GET, ETHTOOL_MSG_RINGS_SET)),
+        ParameterGroup::Coalescing => Some((ETHTOOL_MSG_COALESCE_GET, ETHTOOL_MSG_COALESCE_SET)),
     }
 }
 
-/// Attributes of a parameter: its value, and its largest value.
-const fn attributes(parameter: PnicParameter) -> (u16, Option<u16>) {
-    match parameter {
+/// Attributes of a parameter: its value, and its largest value; none for a parameter that the
+/// family does not have.
+const fn attributes(parameter: PnicParameter) -> Option<(u16, Option<u16>)> {
+    Some(match parameter {
+        PnicParameter::Vfs => return None,
         PnicParameter::Channels => (ETHTOOL_A_CHANNELS_COMBINED_COUNT, Some(ETHTOOL_A_CHANNELS_COMBINED_MAX)),
         PnicParameter::RxChannels => (ETHTOOL_A_CHANNELS_RX_COUNT, Some(ETHTOOL_A_CHANNELS_RX_MAX)),
         PnicParameter::TxChannels => (ETHTOOL_A_CHANNELS_TX_COUNT, Some(ETHTOOL_A_CHANNELS_TX_MAX)),
@@ -56,13 +60,14 @@ const fn attributes(parameter: PnicParameter) -> (u16, Option<u16>) {
         PnicParameter::TxFrames => (ETHTOOL_A_COALESCE_TX_MAX_FRAMES, None),
         PnicParameter::AdaptiveRx => (ETHTOOL_A_COALESCE_USE_ADAPTIVE_RX, None),
         PnicParameter::AdaptiveTx => (ETHTOOL_A_COALESCE_USE_ADAPTIVE_TX, None),
-    }
+    })
 }
 
 impl Ethtool {
     /// Reads those parameters of a group that a card has.
     pub(crate) fn parameters(&mut self, card: u32, group: ParameterGroup) -> io::Result<Parameters> {
-        let answer = self.ask(commands(group).0, card)?;
+        let Some((read_command, _)) = commands(group) else { return Ok(Parameters::new()) };
+        let answer = self.ask(read_command, card)?;
         Ok(answer.map(|answer| read(group, &answer.attrs().get_attr_handle())).unwrap_or_default())
     }
 
@@ -73,9 +78,10 @@ impl Ethtool {
         group: ParameterGroup,
         values: &BTreeMap<PnicParameter, u32>,
     ) -> io::Result<()> {
+        let Some((_, write_command)) = commands(group) else { return Err(io::ErrorKind::Unsupported.into()) };
         let changes = values.iter().map(|(parameter, value)| write(*parameter, *value));
         let changes = changes.collect::<io::Result<_>>()?;
-        self.change(commands(group).1, card, changes)
+        self.change(write_command, card, changes)
     }
 }
 
@@ -88,7 +94,7 @@ pub(super) fn read(group: ParameterGroup, answer: &Attributes<'_>) -> Parameters
         }
     };
     let facts = |parameter: PnicParameter| {
-        let (value, max) = attributes(parameter);
+        let (value, max) = attributes(parameter)?;
         let value = number(parameter, value)?;
         Some((parameter, ParameterFacts { value, max: max.and_then(|max| number(parameter, max)) }))
     };
@@ -96,6 +102,6 @@ pub(super) fn read(group: ParameterGroup, answer: &Attributes<'_>) -> Parameters
 }
 
 pub(super) fn write(parameter: PnicParameter, value: u32) -> io::Result<Attribute> {
-    let (kind, _) = attributes(parameter);
+    let (kind, _) = attributes(parameter).ok_or(io::ErrorKind::Unsupported)?;
     if parameter.is_switch() { attribute(kind, u8::from(value != 0)) } else { attribute(kind, value) }
 }

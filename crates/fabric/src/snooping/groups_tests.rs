@@ -1,0 +1,260 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const A: PortId = PortId(1);
+const B: PortId = PortId(2);
+const REPORT: Message = Message::Report { complete: true };
+
+fn group(number: u16) -> IpAddr {
+    let [high, low] = number.to_be_bytes();
+    IpAddr::from([239, 1, high, low])
+}
+
+fn setup() -> PortSetup {
+    PortSetup { owner: String::new(), vlan: Vlan::default(), takes_all: false }
+}
+
+/// Groups of two ports that were asked long ago.
+fn groups() -> Groups {
+    let mut groups = Groups::default();
+    groups.set_ports([A, B].map(|port| (port, setup())).into());
+    for port in [A, B] {
+        assert!(groups.see(port, true) && !groups.see(port, true));
+        groups.asked(port, 0);
+    }
+    groups
+}
+
+const LATER: u64 = ANSWERED_MS;
+
+fn takes(groups: &Groups, port: PortId, number: u16, now: u64) -> bool {
+    groups.audience(7, Some(group(number)), now).has(port)
+}
+
+fn say(groups: &mut Groups, port: PortId, number: u16, change: Change, now: u64) {
+    groups.hear(port, 7, REPORT, &[Record { group: group(number), change }], now);
+}
+
+/// Asks all that is due.
+fn ask(groups: &mut Groups, now: u64) -> usize {
+    let due = groups.doubts(now, usize::MAX);
+    for doubt in &due {
+        groups.doubted(*doubt, true, now);
+    }
+    due.len()
+}
+
+#[test]
+fn only_members_take_frames_until_their_time_is_over() {
+    let mut groups = groups();
+    assert!(takes(&groups, A, 1, LATER - 1), "its answers may be under way");
+    assert!(!takes(&groups, A, 1, LATER));
+    say(&mut groups, A, 1, Change::Join, LATER);
+    assert!(takes(&groups, A, 1, LATER + MEMBER_MS - 1) && !takes(&groups, B, 1, LATER));
+    assert!(!groups.audience(8, Some(group(1)), LATER).has(A), "that is another VLAN");
+    assert!(!takes(&groups, A, 2, LATER) && !takes(&groups, A, 1, LATER + MEMBER_MS));
+    assert!(takes(&groups, PortId(9), 1, LATER), "an unknown port");
+    let listed = |groups: &Groups, now| groups.list(10, now).groups;
+    assert_eq!(listed(&groups, LATER), [(7, group(1), vec![A])]);
+    let changes = groups.changes();
+    groups.expire(LATER + MEMBER_MS);
+    assert_eq!((listed(&groups, LATER), groups.changes()), (vec![], changes + 1));
+}
+
+#[test]
+fn a_member_that_leaves_is_asked_twice_and_taken_off_2_s_later() {
+    let mut groups = groups();
+    say(&mut groups, A, 1, Change::Join, LATER);
+    let left = LATER + 1000;
+    say(&mut groups, A, 1, Change::Leave, left);
+    say(&mut groups, A, 1, Change::Leave, left + 100);
+    assert_eq!([0, 200, 1000, 1200, 2000].map(|after| ask(&mut groups, left + after)), [1, 0, 1, 0, 0]);
+    assert!(takes(&groups, A, 1, left + 1999) && !takes(&groups, A, 1, left + 2000));
+    // A leave of what was never joined is nothing.
+    say(&mut groups, B, 1, Change::Leave, left + 3000);
+    assert_eq!(ask(&mut groups, left + 4000), 0);
+}
+
+#[test]
+fn a_member_that_answers_or_cannot_be_asked_stays() {
+    let mut groups = groups();
+    say(&mut groups, A, 1, Change::Join, LATER);
+    say(&mut groups, A, 1, Change::Leave, 15_000);
+    assert_eq!(ask(&mut groups, 15_000), 1);
+    say(&mut groups, A, 1, Change::Join, 15_500);
+    assert_eq!((ask(&mut groups, 17_000), takes(&groups, A, 1, 19_000)), (0, true));
+    say(&mut groups, A, 1, Change::Leave, 19_000);
+    let [doubt] = groups.doubts(19_000, 10)[..] else { panic!() };
+    groups.doubted(doubt, false, 19_000);
+    assert_eq!((groups.doubts(60_000, 10), takes(&groups, A, 1, 60_000)), (vec![], true));
+    // An answer between the query and its note.
+    say(&mut groups, A, 1, Change::Leave, 61_000);
+    say(&mut groups, A, 1, Change::Join, 61_000);
+    groups.doubted(doubt, true, 61_000);
+    assert!(takes(&groups, A, 1, 70_000));
+}
+
+#[test]
+fn reports_go_to_routers_only_and_routers_take_everything() {
+    let mut groups = groups();
+    groups.hear(A, 7, Message::Query, &[], LATER);
+    let hears = |groups: &Groups, port, now| groups.audience(7, None, now).has(port);
+    assert!(!hears(&groups, A, LATER), "a switch is no router");
+    groups.hear(A, 7, Message::Router, &[], LATER);
+    assert!(hears(&groups, A, LATER) && !hears(&groups, B, LATER));
+    assert!(takes(&groups, A, 1, LATER) && groups.list(1, LATER).routers == [A]);
+    let end = LATER + ROUTER_MS;
+    assert!(!hears(&groups, A, end) && !takes(&groups, A, 1, end));
+    let changes = groups.changes();
+    groups.expire(end - 1);
+    assert_eq!(groups.changes(), changes);
+    groups.expire(end);
+    assert_eq!((groups.list(1, end).routers, groups.changes()), (vec![], changes + 1));
+    assert!(!hears(&groups, B, 0), "one that is not known yet might keep its own report back");
+}
+
+#[test]
+fn a_port_that_joins_more_than_is_kept_takes_everything() {
+    let mut groups = groups();
+    for number in 0..=MOST_OF_PORT as u16 {
+        say(&mut groups, A, number, Change::Join, LATER);
+    }
+    assert!(takes(&groups, A, 9999, LATER) && !takes(&groups, B, 1, LATER));
+    assert_eq!(groups.list(10, LATER).more, MOST_OF_PORT - 10);
+    let end = LATER + MEMBER_MS;
+    groups.expire(end);
+    assert!(!takes(&groups, A, 9999, end));
+    say(&mut groups, A, 1, Change::Join, end);
+    assert!(takes(&groups, A, 1, end) && !takes(&groups, A, 2, end));
+    groups.hear(A, 7, Message::Report { complete: false }, &[], end);
+    assert!(takes(&groups, A, 2, end));
+}
+
+#[test]
+fn a_full_vswitch_floods_only_to_the_ports_that_join_more() {
+    let ports = || (0..20).map(PortId);
+    let mut groups = Groups::default();
+    groups.set_ports(ports().map(|port| (port, setup())).collect());
+    for port in ports() {
+        groups.see(port, true);
+        groups.asked(port, 0);
+    }
+    for number in 0..MOST_GROUPS as u16 {
+        say(&mut groups, PortId(number / MOST_OF_PORT as u16), number, Change::Join, LATER);
+    }
+    assert!(!takes(&groups, PortId(0), 9999, LATER));
+    say(&mut groups, PortId(19), 9999, Change::Join, LATER);
+    assert!(takes(&groups, PortId(19), 9999, LATER) && !takes(&groups, PortId(18), 9999, LATER));
+    // A group that is there already has room.
+    say(&mut groups, PortId(18), 0, Change::Join, LATER);
+    assert!(takes(&groups, PortId(18), 0, LATER) && !takes(&groups, PortId(18), 9999, LATER));
+}
+
+#[test]
+fn a_port_is_unknown_again_when_its_guest_or_its_settings_change() {
+    let mut groups = groups();
+    say(&mut groups, A, 1, Change::Join, LATER);
+    assert!(!groups.see(A, false));
+    assert!(takes(&groups, A, 2, 10_000) && groups.list(10, LATER).groups.is_empty());
+    groups.asked(A, 10_000);
+    assert!(takes(&groups, A, 2, 60_000), "it did not receive that");
+    assert!(groups.see(A, true));
+    groups.asked(A, 60_000);
+    assert!(!takes(&groups, A, 2, 80_000));
+    say(&mut groups, B, 1, Change::Join, LATER);
+    let other = PortSetup { vlan: Vlan::all(), ..setup() };
+    groups.set_ports([(A, setup()), (B, other)].into());
+    assert!(!takes(&groups, A, 2, 80_000) && takes(&groups, B, 2, 80_000) && groups.see(B, true));
+    groups.set_ports([(A, PortSetup { takes_all: true, ..setup() })].into());
+    assert!(takes(&groups, A, 2, 80_000) && groups.audience(7, None, 80_000).has(A));
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Join(u8, u8),
+    Leave(u8, u8),
+    Router(u8),
+    Restart(u8),
+    Wait(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let place = || (0_u8..3, 0_u8..4);
+    let step = prop_oneof![
+        4 => place().prop_map(|(port, group)| Step::Join(port, group)),
+        3 => place().prop_map(|(port, group)| Step::Leave(port, group)),
+        1 => (0_u8..3).prop_map(Step::Router),
+        1 => (0_u8..3).prop_map(Step::Restart),
+        6 => (0_u64..40_000).prop_map(Step::Wait),
+    ];
+    prop::collection::vec(step, 0..60)
+}
+
+proptest! {
+    /// Two hosts are behind each port, and each answers queries. A port takes the frames of every
+    /// group that one of its hosts has joined, always.
+    #[test]
+    fn a_member_always_gets_the_frames_of_its_groups(steps in steps(), first in any::<bool>()) {
+        let ports = [PortId(0), PortId(1), PortId(2)];
+        let mut groups = Groups::default();
+        groups.set_ports(ports.map(|port| (port, setup())).into());
+        let mut questions = crate::snooping::Questions::default();
+        // Groups of the hosts behind each port.
+        let mut joined = vec![vec![BTreeSet::<u8>::new(); 2]; 3];
+        let mut now = 0;
+        let mut host = usize::from(first);
+        for step in steps {
+            let mut until = now;
+            match step {
+                Step::Join(port, number) => {
+                    let port = usize::from(port);
+                    joined[port][host].insert(number);
+                    say(&mut groups, ports[port], number.into(), Change::Join, now);
+                    host = 1 - host;
+                }
+                Step::Leave(port, number) => {
+                    let port = usize::from(port);
+                    if joined[port][host].remove(&number) {
+                        say(&mut groups, ports[port], number.into(), Change::Leave, now);
+                    }
+                    host = 1 - host;
+                }
+                Step::Router(port) => groups.hear(ports[usize::from(port)], 7, Message::Router, &[], now),
+                Step::Restart(port) => {
+                    joined[usize::from(port)].iter_mut().for_each(BTreeSet::clear);
+                    groups.see(ports[usize::from(port)], false);
+                }
+                Step::Wait(ms) => until = now + ms,
+            }
+            while now <= until {
+                for (port, hosts) in ports.iter().zip(&joined) {
+                    if groups.see(*port, true) {
+                        questions.begin(*port, now);
+                    }
+                    for number in hosts.iter().flatten() {
+                        prop_assert!(takes(&groups, *port, (*number).into(), now), "{port} lost {number} at {now}");
+                    }
+                }
+                let answer = |groups: &mut Groups, port: PortId, number: u8| {
+                    if joined[usize::from(port.0)].iter().any(|host| host.contains(&number)) {
+                        say(groups, port, number.into(), Change::Join, now);
+                    }
+                };
+                for doubt in groups.doubts(now, 2) {
+                    groups.doubted(doubt, true, now);
+                    let IpAddr::V4(asked) = doubt.group else { unreachable!() };
+                    answer(&mut groups, doubt.port, asked.octets()[3]);
+                }
+                for port in questions.due(now) {
+                    if questions.asked(port, true, now) {
+                        groups.asked(port, now);
+                    }
+                    (0..4).for_each(|number| answer(&mut groups, port, number));
+                }
+                groups.expire(now);
+                now += 500;
+            }
+        }
+    }
+}
