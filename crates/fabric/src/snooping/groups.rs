@@ -265,7 +265,7 @@ impl Groups {
     pub fn doubted(&mut self, place: Doubt, was_asked: bool, now: u64) {
         let members = self.members.get_mut(&(place.vlan, place.group));
         let Some(member) = members.and_then(|members| members.get_mut(&place.port)) else { return };
-        // It may have answered meanwhile.
+        // The member may have answered meanwhile.
         let Some((at, asked)) = member.doubt.take() else { return };
         self.doubts.remove(&(at, place));
         let next = now.saturating_add(LAST_MEMBER_MS);

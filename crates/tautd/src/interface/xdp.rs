@@ -44,9 +44,8 @@ pub(super) fn open(name: &Name, interface: u32, mtu: u32, zero_copy: bool) -> Re
     let promiscuous = socket::promiscuous(interface).map_err(failed)?;
     let missing = why_generic.map(|why| {
         format!(
-            "XDP in the driver of the interface ({why}): the kernel runs the program after it has merged segments, and \
-             merged ones are lost unless the interface merges none: taut pnic set {name} --offload gro=off \
-             --offload lro=off"
+            "XDP in the driver of the interface ({why}): the kernel runs the program itself, which is slower than the \
+             backend packet"
         )
     });
     Ok(Socket {

@@ -49,7 +49,7 @@ pub enum Message {
     },
 }
 
-/// What a host says about a group. Groups that are never kept from a port have no record.
+/// A host's statement about a group. Groups that are never kept from a port have no record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     /// The group.
