@@ -1,6 +1,7 @@
 //! Attaching rings and devices to a port's queues, and removing them.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -119,7 +120,14 @@ impl Port {
         set_nonblocking(&*socket)?;
         let rx = RxEnd::Packet(packet::Rx::new(Arc::clone(&socket), setup));
         let tx = TxEnd::Packet(packet::Tx::new(&socket, setup, self.counters.clone())?);
-        self.attach(socket, READABLE | EventFlags::OUT, (rx, tx), mailboxes)
+        // An epoll set has one watch for each descriptor.
+        let room = socket.as_fd().try_clone_to_owned()?;
+        self.attach(socket, READABLE, (rx, tx), mailboxes)?;
+        let pair = PairIdx::FIRST;
+        let token = token::of_queue(self.id, QueueIdx::receive(pair));
+        let events = mailboxes.events(self.owner(pair));
+        self.rx(pair).room = Some(events.prepare(room, token, EventFlags::OUT | EventFlags::ET));
+        Ok(())
     }
 
     /// Attaches an XDP socket that is bound to a card of the host, with the memory of its frames.

@@ -240,11 +240,10 @@ impl Port {
             // Under the lock: a ring that starts after this is watched by the new owner.
             self.owners[pair.index()].store(to.0, Relaxed);
         }
-        match &mut self.rx(pair).watch {
-            // Any worker may handle a receive queue's kick: it announces the room to all senders.
-            Some(watch) => watch.move_to(events),
-            None => Ok(()),
-        }
+        let RxSlot { watch, room, .. } = &mut *self.rx(pair);
+        // Any worker may handle these: it announces the room to all senders.
+        watch.as_mut().map_or(Ok(()), |watch| watch.move_to(events))?;
+        room.as_mut().map_or(Ok(()), |room| room.move_to(events))
     }
 
     /// Puts a shaping into force.

@@ -1,6 +1,7 @@
 //! The state of one queue of a port: the end attached to it, and everything that belongs to the
 //! end.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -53,8 +54,11 @@ pub struct RxSlot {
     pub end: Option<RxEnd>,
     /// The end's kick, in the owner's epoll set.
     pub(super) watch: Option<Watch>,
+    /// The end, if it tells of room only while it is watched for that. It is watched while a frame
+    /// waits: the kernel tells of room with every frame that has left.
+    pub(super) room: Option<Watched<OwnedFd>>,
     /// Time since which the queue has had no room, or no end, for a waiting frame.
-    pub full_since: Option<Instant>,
+    full_since: Option<Instant>,
     /// Waiting time that is left for frames from uplinks.
     pub waits: ReceiverBudget,
     /// Frames that were delivered, but not yet counted and published.
@@ -77,8 +81,30 @@ impl RxSlot {
     #[inline]
     pub fn had_room(&mut self, now: Instant) {
         if self.full_since.take().is_some() {
-            self.waits.end(now);
+            self.has_room_again(now);
         }
+    }
+
+    #[cold]
+    fn has_room_again(&mut self, now: Instant) {
+        self.waits.end(now);
+        if let Some(room) = &mut self.room {
+            room.disarm();
+        }
+    }
+
+    /// Notes that the queue has no room for a frame that waits. Returns the time since which this
+    /// is so, and whether that is `now`.
+    pub fn has_no_room(&mut self, now: Instant) -> (Instant, bool) {
+        if let Some(since) = self.full_since {
+            return (since, false);
+        }
+        self.full_since = Some(now);
+        if let Some(room) = &mut self.room {
+            // Without it, the frame is tried again only at the end of its wait.
+            let _ = room.arm();
+        }
+        (now, true)
     }
 
     /// Makes delivered frames visible to the guest, interrupts it if that is due, and counts.

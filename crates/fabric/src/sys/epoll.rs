@@ -32,8 +32,14 @@ impl Epoll {
     ///
     /// The kernel alone would keep it until the last duplicate in any process has been closed.
     pub fn watch<F: AsFd>(&self, fd: F, token: u64, flags: EventFlags) -> io::Result<Watched<F>> {
-        epoll::add(&self.0, &fd, EventData::new_u64(token), flags)?;
-        Ok(Watched { epoll: self.clone(), fd, token, flags })
+        let mut watched = self.prepare(fd, token, flags);
+        watched.arm()?;
+        Ok(watched)
+    }
+
+    /// Prepares to watch a descriptor, which joins the set with [`Watched::arm`].
+    pub fn prepare<F: AsFd>(&self, fd: F, token: u64, flags: EventFlags) -> Watched<F> {
+        Watched { epoll: self.clone(), fd, token, flags, is_member: false }
     }
 
     /// Waits for events for at most `timeout` (`None`: without limit), and replaces `ready` by
@@ -56,16 +62,35 @@ impl Epoll {
     }
 }
 
-/// A member of an [`Epoll`] set.
+/// A member of an [`Epoll`] set, or a descriptor that can become one.
 #[derive(Debug)]
 pub struct Watched<F: AsFd> {
     epoll: Epoll,
     fd: F,
     token: u64,
     flags: EventFlags,
+    is_member: bool,
 }
 
 impl<F: AsFd> Watched<F> {
+    /// Adds the descriptor to its set, unless it is a member already. A condition that holds at
+    /// that moment is reported, even if edge-triggered.
+    pub fn arm(&mut self) -> io::Result<()> {
+        if !self.is_member {
+            epoll::add(&self.epoll.0, &self.fd, EventData::new_u64(self.token), self.flags)?;
+            self.is_member = true;
+        }
+        Ok(())
+    }
+
+    /// Removes the descriptor from its set until it is added again.
+    pub fn disarm(&mut self) {
+        if std::mem::take(&mut self.is_member) {
+            // No error is possible: the descriptor was added and is still open.
+            let _ = epoll::delete(&self.epoll.0, &self.fd);
+        }
+    }
+
     /// Moves the member to another set.
     ///
     /// A condition that holds at that moment is reported in the new set, even if edge-triggered.
@@ -75,8 +100,10 @@ impl<F: AsFd> Watched<F> {
     /// The kernel refuses the new watch; the member stays in its set.
     pub fn move_to(&mut self, epoll: &Epoll) -> io::Result<()> {
         if !Arc::ptr_eq(&self.epoll.0, &epoll.0) {
-            epoll::add(&epoll.0, &self.fd, EventData::new_u64(self.token), self.flags)?;
-            let _ = epoll::delete(&self.epoll.0, &self.fd);
+            if self.is_member {
+                epoll::add(&epoll.0, &self.fd, EventData::new_u64(self.token), self.flags)?;
+                let _ = epoll::delete(&self.epoll.0, &self.fd);
+            }
             self.epoll = epoll.clone();
         }
         Ok(())
@@ -99,8 +126,7 @@ impl<F: AsFd> DerefMut for Watched<F> {
 
 impl<F: AsFd> Drop for Watched<F> {
     fn drop(&mut self) {
-        // No error is possible: the descriptor was added and is still open.
-        let _ = epoll::delete(&self.epoll.0, &self.fd);
+        self.disarm();
     }
 }
 
@@ -164,6 +190,29 @@ mod tests {
         event.wake();
         new.wait(&mut ready, Some(Duration::ZERO)).unwrap();
         assert!(ready.is_empty());
+    }
+
+    #[test]
+    fn a_descriptor_is_reported_only_while_it_is_armed() {
+        let (first, second) = (Epoll::new().unwrap(), Epoll::new().unwrap());
+        let event = Waker::new().unwrap();
+        let mut watched = first.prepare(event.clone(), 7, EventFlags::IN | EventFlags::ET);
+        event.wake();
+        let ready = |epoll: &Epoll| {
+            let mut ready = Vec::new();
+            epoll.wait(&mut ready, Some(Duration::ZERO)).unwrap();
+            ready.len()
+        };
+        assert_eq!(ready(&first), 0);
+        watched.arm().unwrap();
+        watched.arm().unwrap();
+        assert_eq!(ready(&first), 1, "what holds already is reported");
+        watched.disarm();
+        event.wake();
+        assert_eq!(ready(&first), 0);
+        watched.move_to(&second).unwrap();
+        watched.arm().unwrap();
+        assert_eq!((ready(&first), ready(&second)), (0, 1));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::port::{Failure, Port, RxEnd, TxEnd, TxSlot, vnic};
 use crate::shaping::gate::Gate;
 use crate::switch::Switch;
 use crate::switch::forward::{Forwarder, Verdict, Workspace};
+use crate::switch::segment::Segment;
 use crate::wake::timers::{Timers, Wake};
 
 /// Result of a burst.
@@ -21,18 +22,19 @@ pub(super) struct Outcome {
     pub(super) frames: u64,
     /// The source's next need.
     pub(super) next: Next,
-    /// Queues that stopped working.
-    pub(super) incidents: Vec<Incident>,
 }
 
-/// Forwards a burst of frames from a source.
-#[inline]
+/// Forwards a burst of frames from a source, and adds queues that stopped working to `incidents`.
+///
+/// It is inlined where it is called: with short frames, even the call would show.
+#[inline(always)]
 pub(super) fn serve(
     switch: &Switch,
     source: &Source,
     now: Instant,
     work: &mut Workspace,
     timers: &mut Timers,
+    incidents: &mut Vec<Incident>,
 ) -> Outcome {
     let segment = source.segment(switch);
     let port = &*segment.member(source.member).port;
@@ -45,7 +47,7 @@ pub(super) fn serve(
             Look::At(when) => Next::Later(when),
             Look::Kick => Next::Nothing,
         };
-        return Outcome { frames: 0, next, incidents: Vec::new() };
+        return Outcome { frames: 0, next };
     }
     let TxSlot { end, pieces_done, lro, deadline, waits, .. } = &mut *slot;
     work.flow_cache.begin(now);
@@ -85,35 +87,38 @@ pub(super) fn serve(
     drop(gate);
     let frames = forwarder.finish(timers);
     drop(forwarder);
-    if lro.is_empty() {
+    match end {
+        Some(TxEnd::Vnic(tx)) => {
+            if let Some(when) = tx.complete(done, now, &port.counters)
+                && deadline.request(when)
+            {
+                timers.set(when, Wake::Sender(port.id, source.pair));
+            }
+        }
         // Receivers have all frames now, or their shapers. A process that dies before this line
         // repeats them instead of losing them.
-        match end {
-            Some(TxEnd::Packet(tx)) => tx.release(),
-            Some(TxEnd::Xdp(tx)) => tx.release(),
-            _ => {}
-        }
+        Some(TxEnd::Packet(tx)) if lro.is_empty() => tx.release(),
+        Some(TxEnd::Xdp(tx)) if lro.is_empty() => tx.release(),
+        _ => {}
     }
-    if let Some(TxEnd::Vnic(tx)) = end
-        && let Some(when) = tx.complete(done, now, &port.counters)
-        && deadline.request(when)
-    {
-        timers.set(when, Wake::Sender(port.id, source.pair));
+    if !work.failed.is_empty() {
+        report_receivers(segment, work, incidents);
     }
-    let mut incidents: Vec<_> = work
-        .failed
-        .drain(..)
-        .map(|failed| {
-            let port = segment.member(failed.target.member).port.id;
-            Incident { port, queue: QueueIdx::receive(failed.target.pair), failure: failed.failure }
-        })
-        .collect();
     let next = next.unwrap_or_else(|failure| {
         *slot = TxSlot::default();
         incidents.push(Incident { port: port.id, queue: QueueIdx::transmit(source.pair), failure });
         Next::Absent
     });
-    Outcome { frames, next, incidents }
+    Outcome { frames, next }
+}
+
+/// Adds the receive queues that failed during a burst to `incidents`.
+#[cold]
+fn report_receivers(segment: &Segment, work: &mut Workspace, incidents: &mut Vec<Incident>) {
+    incidents.extend(work.failed.drain(..).map(|failed| {
+        let port = segment.member(failed.target.member).port.id;
+        Incident { port, queue: QueueIdx::receive(failed.target.pair), failure: failed.failure }
+    }));
 }
 
 /// Forwards a burst from a guest's ring. Also returns the number of frames that are done.

@@ -9,7 +9,7 @@ use taut_api::fabric::config::WorkerMode;
 use taut_api::fabric::counters::WorkerWord;
 
 use super::burst::Outcome;
-use super::crew::Crew;
+use super::crew::{Crew, Incident};
 use super::next::Next;
 use super::plan::Plan;
 use super::reserved::PAUSE_AFTER;
@@ -49,6 +49,8 @@ pub(super) struct Worker {
     pub(super) plan: Arc<Plan>,
     pub(super) sources: SourceStates,
     pub(super) work: Workspace,
+    /// Queues that stopped working in the last burst.
+    incidents: Vec<Incident>,
     pub(super) timers: Timers,
     pub(super) ready: Vec<Ready>,
     pub(super) messages: Vec<Message>,
@@ -69,6 +71,7 @@ impl Worker {
             plan: Arc::default(),
             sources: SourceStates::default(),
             work: Workspace::default(),
+            incidents: Vec::new(),
             timers: Timers::default(),
             ready: Vec::new(),
             messages: Vec::new(),
@@ -237,8 +240,9 @@ impl Worker {
     /// outcome, and the time after the burst.
     #[inline(always)]
     fn burst(&mut self, index: SourceIdx, comes_first: bool, now: Instant) -> (Outcome, Instant) {
-        let source = &self.plan.sources[index.index()];
-        let mut outcome = burst::serve(&self.plan.switch, source, now, &mut self.work, &mut self.timers);
+        let Self { plan, work, timers, incidents, .. } = self;
+        let source = &plan.sources[index.index()];
+        let outcome = burst::serve(&plan.switch, source, now, work, timers, incidents);
         let mut end = now;
         if outcome.frames > 0 {
             let state = &mut self.sources.states[index.index()];
@@ -250,14 +254,20 @@ impl Worker {
             self.busy += took;
             self.counters.add(WorkerWord::BusyNs, took);
             if state.reserved {
-                self.plan.port(*source).count_reserved(comes_first, end);
+                self.plan.port(self.plan.source(index)).count_reserved(comes_first, end);
             }
         }
-        if !outcome.incidents.is_empty() {
-            lock(&self.crew.incidents).append(&mut outcome.incidents);
-            self.crew.alarm.wake();
+        if !self.incidents.is_empty() {
+            self.report_incidents();
         }
         (outcome, end)
+    }
+
+    /// Hands what has stopped working to the control thread.
+    #[cold]
+    fn report_incidents(&mut self) {
+        lock(&self.crew.incidents).append(&mut self.incidents);
+        self.crew.alarm.wake();
     }
 
     /// Marks a source as waiting for a receiver's room, or removes the mark.

@@ -52,14 +52,13 @@ impl Forwarder<'_> {
     pub(super) fn wait_for_room(&mut self, target: Target) -> Option<Instant> {
         let (now, end_of_waits) = (self.now, self.end_of_waits);
         let slot = self.lock_queue(target);
-        let first = slot.full_since.is_none();
-        let since = *slot.full_since.get_or_insert(now);
+        let (since, is_first) = slot.has_no_room(now);
         let until = match end_of_waits {
             None => since + LONGEST_WAIT,
             Some(end) => end.min(slot.waits.begin(now)),
         };
         if now < until {
-            if first {
+            if is_first {
                 self.segment.member(target.member).port.counters.add(PortWord::RxWaits, 1);
             }
             return Some(until);

@@ -34,37 +34,46 @@ impl Forwarder<'_> {
             if at == count {
                 break;
             }
-            // Another path handles the frame that ended the run, for one of these reasons:
-            // - its receiver is not that of the frames before it;
-            // - its receiver is unknown, not the only one, shaped, watched, or no ring;
-            // - it has an offload or a tag, needs another tag, or is too short or too long;
-            // - it, or the receiver's next buffer, has several parts, or that buffer is too short;
-            // - the receiver has no buffer left, or its ring has a fault.
-            let frame = queue.frame(at);
-            let (head, len, header) = (frame.first_bytes(), frame.len(), frame.header());
-            let admitted = self.admit(head, len, &header, Body::Guest(&frame));
-            if *pieces_done == 0
-                && let Ok(Some((passing, route))) = &admitted
-                && let Some(leaving) = self.leaving(passing, *route)
-            {
-                let (done, verdict) = self.forward_outward(queue, at, count, leaving);
-                at += done;
-                if verdict != Verdict::Done || self.is_long() {
-                    return (at, verdict);
-                }
-            } else {
-                let sent = (head, len, &header, Body::Guest(&frame));
-                let verdict = self.forward_admitted(admitted, sent, pieces_done);
-                if verdict != Verdict::Done {
-                    return (at, verdict);
-                }
-                at += 1;
+            let (done, verdict) = self.forward_other(queue, at, count, pieces_done);
+            at += done;
+            if verdict != Verdict::Done {
+                return (at, verdict);
             }
             if self.is_long() {
                 return (at, Verdict::Done);
             }
         }
         (count, Verdict::Done)
+    }
+
+    /// Forwards frame `at` of `count`, which has ended a run, on another path; those behind it as
+    /// well if they leave together. Returns as [`Self::forward_burst`] does.
+    ///
+    /// The frame has ended the run for one of these reasons:
+    /// - its receiver is not that of the frames before it;
+    /// - its receiver is unknown, not the only one, shaped, watched, or no ring;
+    /// - it has an offload or a tag, needs another tag, or is too short or too long;
+    /// - it, or the receiver's next buffer, has several parts, or that buffer is too short;
+    /// - the receiver has no buffer left, or its ring has a fault.
+    #[inline(never)]
+    fn forward_other(
+        &mut self,
+        queue: &TxQueue,
+        at: usize,
+        count: usize,
+        pieces_done: &mut usize,
+    ) -> (usize, Verdict) {
+        let frame = queue.frame(at);
+        let (head, len, header) = (frame.first_bytes(), frame.len(), frame.header());
+        let admitted = self.admit(head, len, &header, Body::Guest(&frame));
+        if *pieces_done == 0
+            && let Ok(Some((passing, route))) = &admitted
+            && let Some(leaving) = self.leaving(passing, *route)
+        {
+            return self.forward_outward(queue, at, count, leaving);
+        }
+        let verdict = self.forward_admitted(admitted, (head, len, &header, Body::Guest(&frame)), pieces_done);
+        (usize::from(verdict == Verdict::Done), verdict)
     }
 
     /// Does the same as [`Self::forward_burst`] without the fast path: the sender is watched.
