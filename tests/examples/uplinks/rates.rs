@@ -103,7 +103,7 @@ fn measure(veth: &Veth, duration: Duration, mut send: impl FnMut()) -> Outcome<f
 }
 
 /// Binds this thread to a CPU.
-fn stay_on(cpu: usize) -> Outcome<()> {
+pub(crate) fn stay_on(cpu: usize) -> Outcome<()> {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);
     Ok(sched_setaffinity(None, &cpus)?)

@@ -23,7 +23,12 @@ pub(crate) struct Rig {
 impl Rig {
     /// Makes a card with a cable for each uplink.
     pub(crate) fn new(uplinks: usize) -> Self {
-        let taut = Taut::start().with_lan();
+        Self::of(Taut::start(), uplinks)
+    }
+
+    /// Does the same at a daemon that has just started.
+    pub(crate) fn of(taut: Taut, uplinks: usize) -> Self {
+        let taut = taut.with_lan();
         let cables: Vec<_> = (0..uplinks).map(|_| Cable::plug()).collect();
         for cable in &cables {
             taut.ok(["uplink", "add", "sw", &cable.card]);

@@ -5,10 +5,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use taut_tests::{RawPort, eventually};
+use taut_tests::{RawPort, Taut, eventually};
 use taut_virtq::header::{GSO_TCPV4, NEEDS_CSUM, NetHeader};
 
 use crate::Outcome;
+use crate::rates::stay_on;
 use crate::rig::{OUTSIDE, Rig, number};
 
 /// Classes of traffic, each with a port group of its own.
@@ -49,9 +50,10 @@ struct Sender {
 }
 
 /// Divides an uplink for so many seconds by shares, by a reservation under two attacks, and by a
-/// limit.
+/// limit. The fabric is on CPU 0, and what sends and receives on another one.
 pub(crate) fn run(seconds: u64) -> Outcome<Value> {
-    let mut rig = Rig::new(1);
+    let mut rig = Rig::of(Taut::start_with(&["--fabric-cpus", "0"]), 1);
+    stay_on(1)?;
     rig.set(&["--network-io"]);
     for class in CLASSES {
         rig.taut.ok(["portgroup", "create", class, "--vswitch", "sw", "--traffic-class", class]);

@@ -50,6 +50,8 @@ pub(super) struct Node {
     pub(super) tags: Tags,
     rules: Rules,
     lengths: Lengths,
+    /// Bytes on the wire of the port's next frame, as far as is known.
+    pub(super) next_frame: u32,
     /// The port has something to send.
     pub(super) has_backlog: bool,
     /// The port has a turn that has begun.
@@ -72,6 +74,7 @@ impl Node {
             tags: Tags::default(),
             rules,
             lengths: Lengths::of(rules),
+            next_frame: 0,
             has_backlog: false,
             has_turn: false,
             is_bounded: rules.limit.is_some(),

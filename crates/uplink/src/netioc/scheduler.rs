@@ -215,6 +215,13 @@ impl Scheduler {
         self.settle(port, now);
     }
 
+    /// Notes how long the next frame of a port is, in bytes on the wire. The uplink counts as busy
+    /// with all of it when the port's next turn begins. Otherwise turns that are each used for one
+    /// long frame would together delay a reservation.
+    pub fn expect(&mut self, port: Port, bytes: u32) {
+        self.nodes[port.0 as usize].next_frame = bytes;
+    }
+
     /// Returns whether a port may send without a turn: it has none, no limit concerns it, nobody
     /// waits for the uplink, and the uplink keeps up.
     #[inline]
@@ -259,13 +266,14 @@ impl Scheduler {
             return Next::Wait(now + (busy - AHEAD));
         }
         let now = Tag::at(now);
-        self.busy_until = self.busy_until.max(now).after(self.turn_bytes, self.byte);
-        self.begun += 1;
         let node = &mut self.nodes[port.0 as usize];
+        let bytes = self.turn_bytes.max(std::mem::take(&mut node.next_frame));
+        self.busy_until = self.busy_until.max(now).after(bytes, self.byte);
+        self.begun += 1;
         node.set_turn(true);
         (node.has_backlog, node.is_ready_again) = (false, false);
         self.settle(port, now);
-        Next::Send(Turn { port, bytes: self.turn_bytes, reason })
+        Next::Send(Turn { port, bytes, reason })
     }
 
     /// Notes what a turn has sent, in bytes on the wire, and whether the port has more. A port that

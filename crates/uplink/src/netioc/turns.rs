@@ -105,6 +105,7 @@ impl Turns {
             let charged = if now < until { used } else { used.max(turn.bytes) };
             self.settle(port, charged, true, now);
         }
+        self.scheduler.expect(port, bytes);
         self.scheduler.ready(port, now);
         self.update(now);
         self.begun[port.index()].is_some()

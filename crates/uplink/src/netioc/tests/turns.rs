@@ -218,3 +218,32 @@ fn a_port_may_be_removed_within_its_turn() {
     let [sent] = uplink.sent_in(SECOND, [second]);
     assert!(sent.abs_diff(SECOND / 8) <= 25_000 + 2 * 16_384, "{sent}");
 }
+
+#[test]
+fn a_reservation_waits_for_one_long_frame_at_most() {
+    const LONG: u32 = 45 * 1514;
+    /// Time in ns of a long frame on the wire.
+    const LONG_TIME: u64 = LONG as u64 * 8;
+    let mut uplink = Uplink::new(GBIT);
+    for late in 1..=20 {
+        let place = uplink.add(shares(1), LONG);
+        uplink.senders[place].late = late * 10_000;
+    }
+    let rules = Rules { reservation: Some(rate(GBIT / 4)), ..shares(1) };
+    let reserver = uplink.add(rules, FRAME);
+    uplink.senders[reserver].left = Some(0);
+    uplink.run(10 * MS);
+    let mut longest = 0;
+    for round in 0..1000 {
+        uplink.run(MS + round * 7919 % MS);
+        uplink.senders[reserver].left = Some(1);
+        let asked = uplink.now;
+        uplink.serve(reserver);
+        while uplink.senders[reserver].left != Some(0) {
+            uplink.run(1000);
+        }
+        longest = longest.max(uplink.now - asked);
+    }
+    assert!(longest <= LONG_TIME + 1000, "{longest} ns");
+    assert!(longest >= LONG_TIME / 2, "{longest} ns: nobody was in its way");
+}
