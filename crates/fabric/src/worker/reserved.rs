@@ -16,7 +16,7 @@ use crate::wake::timers::SourceIdx;
 /// Time of bursts after which a round pauses, if some port has a reservation: the worker looks for
 /// messages, timers and events, and serves sources that come first. A burst that has taken as long
 /// ends ([`Workspace::longest_burst`](crate::switch::forward::Workspace::longest_burst)).
-pub(super) const PAUSE_AFTER: Duration = Duration::from_micros(50);
+pub(super) const PAUSE_AFTER: Duration = Duration::from_micros(25);
 /// Number of sources whose reservations are looked at in a pause. If more are active, each pause
 /// goes on where the last one has ended.
 const LOOKS: usize = 16;

@@ -9,7 +9,8 @@ pub(super) const ROW: Row = Row {
     id: "UP7",
     what: "shares of 1 : 2 : 4 with 64 B, 1518 B and segmented frames; a reservation under attack by 200 ports, of \
            which 90 send 64 B, 20 segmented and 90 1518 B frames, or 4, 20 and 176 (`long`); a limit",
-    on: "a TAP device as a card of 300 and of 1000 Mbit/s",
+    on: "a TAP device as a card of 300 and of 1000 Mbit/s; the fabric has a CPU of its own and the priority that it gets \
+         while a VM owns pCPUs",
     goals: &[
         Goal::new(
             "UP7-shares",
