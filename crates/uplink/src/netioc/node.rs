@@ -5,14 +5,24 @@ use super::tag::{PerByte, Tag};
 
 /// A port of an uplink's scheduler. Its number is used again after the port is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Port(pub(super) u32);
+pub struct Port(usize);
 
 impl Port {
     /// Returns its place in an array with one element for each port of the uplink. Some elements of
     /// such an array are unused.
     #[inline]
     pub const fn index(self) -> usize {
-        self.0 as usize
+        self.0
+    }
+
+    /// Returns the port with a number of the scheduler.
+    pub(super) const fn of(number: u32) -> Self {
+        Self(number as usize)
+    }
+
+    /// Returns its number.
+    pub(super) const fn number(self) -> u32 {
+        self.0 as u32
     }
 }
 
@@ -58,9 +68,6 @@ pub(super) struct Node {
     pub(super) has_turn: bool,
     /// The port, or its class, has a limit.
     pub(super) is_bounded: bool,
-    /// The port does not send freely: it has a turn, or a limit concerns it. Kept beside the two,
-    /// because each frame asks.
-    pub(super) is_held: bool,
     /// The port has become ready since its turn has begun.
     pub(super) is_ready_again: bool,
     /// The port was removed, and its number waits for the next one.
@@ -78,7 +85,6 @@ impl Node {
             has_backlog: false,
             has_turn: false,
             is_bounded: rules.limit.is_some(),
-            is_held: rules.limit.is_some(),
             is_ready_again: false,
             is_free: false,
         }
@@ -99,18 +105,6 @@ impl Node {
     /// Returns whether the node has a reservation.
     pub(super) fn reserves(&self) -> bool {
         self.lengths.reservation.is_some()
-    }
-
-    /// Notes whether the port has a turn.
-    pub(super) fn set_turn(&mut self, has_turn: bool) {
-        self.has_turn = has_turn;
-        self.is_held = has_turn || self.is_bounded;
-    }
-
-    /// Notes whether the port, or its class, has a limit.
-    pub(super) fn set_bounded(&mut self, is_bounded: bool) {
-        self.is_bounded = is_bounded;
-        self.is_held = is_bounded || self.has_turn;
     }
 
     /// Returns whether the node has a limit.

@@ -57,6 +57,9 @@ pub enum Reason {
 pub struct Scheduler {
     /// Classes, then ports. A removed port leaves its place to the next new one.
     nodes: Vec<Node>,
+    /// Nodes, by number, that do not send freely: they have a turn, or a limit concerns them. Kept
+    /// apart, because each frame asks.
+    held: Vec<bool>,
     free: Vec<Port>,
     /// Ports of each class that may send and have a reservation, by the time up to which it is
     /// served.
@@ -121,6 +124,7 @@ impl Scheduler {
     pub fn new(speed: Rate, turn_bytes: u32) -> Self {
         Self {
             nodes: Class::ALL.iter().map(|class| Node::new(None, class.defaults())).collect(),
+            held: vec![false; CLASSES],
             free: Vec::new(),
             reserved: std::array::from_fn(|_| Calendar::new(TIME_WIDTH)),
             limited: Calendar::new(TIME_WIDTH),
@@ -154,17 +158,30 @@ impl Scheduler {
     /// Notes whether a port, or its class, has a limit.
     fn note_limits(&mut self, port: usize, class: usize) {
         let is_bounded = self.nodes[port].is_limited() || self.nodes[class].is_limited();
-        self.nodes[port].set_bounded(is_bounded);
+        self.nodes[port].is_bounded = is_bounded;
+        self.note_held(port);
+    }
+
+    /// Notes whether a port has a turn.
+    fn set_turn(&mut self, port: Port, has_turn: bool) {
+        self.nodes[port.index()].has_turn = has_turn;
+        self.note_held(port.index());
+    }
+
+    fn note_held(&mut self, port: usize) {
+        let Node { has_turn, is_bounded, .. } = self.nodes[port];
+        self.held[port] = has_turn || is_bounded;
     }
 
     /// Adds a port without anything to send.
     pub fn add_port(&mut self, class: Class, rules: Rules) -> Port {
         let node = Node::new(Some(class as u32), rules);
-        let port = self.free.pop().unwrap_or(Port(self.nodes.len() as u32));
+        let port = self.free.pop().unwrap_or(Port::of(self.nodes.len() as u32));
         if port.index() < self.nodes.len() {
             self.nodes[port.index()] = node;
         } else {
             self.nodes.push(node);
+            self.held.push(false);
         }
         self.note_limits(port.index(), class as usize);
         port
@@ -173,7 +190,7 @@ impl Scheduler {
     /// Sets the rules of a port.
     pub fn set_port(&mut self, port: Port, rules: Rules, now: u64) {
         let now = Tag::at(now);
-        self.nodes[port.0 as usize].set(rules, now);
+        self.nodes[port.index()].set(rules, now);
         self.note_limits(port.index(), self.class_of(port));
         self.resume(port);
         self.settle(port, now);
@@ -182,13 +199,13 @@ impl Scheduler {
     /// Removes a port. A turn that it has is void: nothing of it may be told any more. The next
     /// port that is added may be given the same number.
     pub fn remove_port(&mut self, port: Port, now: u64) {
-        let node = &mut self.nodes[port.0 as usize];
+        let node = &mut self.nodes[port.index()];
         if std::mem::replace(&mut node.is_free, true) {
             return;
         }
         node.has_backlog = false;
         self.begun -= u32::from(node.has_turn);
-        node.set_turn(false);
+        self.set_turn(port, false);
         self.settle(port, Tag::at(now));
         self.free.push(port);
     }
@@ -196,7 +213,7 @@ impl Scheduler {
     /// Notes that a port has something to send. While the port has its turn, this is kept until
     /// [`Scheduler::sent`].
     pub fn ready(&mut self, port: Port, now: u64) {
-        let node = &mut self.nodes[port.0 as usize];
+        let node = &mut self.nodes[port.index()];
         node.is_ready_again = true;
         if node.has_turn || std::mem::replace(&mut node.has_backlog, true) {
             return;
@@ -208,7 +225,7 @@ impl Scheduler {
             self.ports.iter_mut().for_each(Line::restart);
         }
         let class = self.class_of(port);
-        self.nodes[port.0 as usize].wake(now, self.ports[class].served);
+        self.nodes[port.index()].wake(now, self.ports[class].served);
         if self.ports[class].nodes.is_empty() {
             self.nodes[class].wake(now, self.classes.served);
         }
@@ -219,16 +236,14 @@ impl Scheduler {
     /// with all of it when the port's next turn begins. Otherwise turns that are each used for one
     /// long frame would together delay a reservation.
     pub fn expect(&mut self, port: Port, bytes: u32) {
-        self.nodes[port.0 as usize].next_frame = bytes;
+        self.nodes[port.index()].next_frame = bytes;
     }
 
     /// Returns whether a port may send without a turn: it has none, no limit concerns it, nobody
     /// waits for the uplink, and the uplink keeps up.
     #[inline]
     pub fn is_free(&self, port: Port, now: u64) -> bool {
-        !self.nodes[port.0 as usize].is_held
-            && self.classes.nodes.is_empty()
-            && self.busy_until <= Tag::at(now + AHEAD)
+        !self.is_held(port) && self.classes.nodes.is_empty() && self.busy_until <= Tag::at(now + AHEAD)
     }
 
     /// Notes what a port has sent freely, in bytes on the wire.
@@ -241,7 +256,7 @@ impl Scheduler {
     /// wire.
     pub fn sent_without_turn(&mut self, port: Port, bytes: u32, now: u64) {
         self.sent_freely(bytes, now);
-        for node in [port.0 as usize, self.class_of(port)] {
+        for node in [port.index(), self.class_of(port)] {
             self.nodes[node].count_limited(bytes, Tag::at(now));
         }
     }
@@ -249,7 +264,7 @@ impl Scheduler {
     /// Returns whether a port does not send freely: it has a turn, or a limit concerns it.
     #[inline]
     pub fn is_held(&self, port: Port) -> bool {
-        self.nodes[port.0 as usize].is_held
+        self.held[port.index()]
     }
 
     /// Returns what to do now. A port has one turn at a time, until [`Scheduler::sent`]; others may
@@ -266,12 +281,12 @@ impl Scheduler {
             return Next::Wait(now + (busy - AHEAD));
         }
         let now = Tag::at(now);
-        let node = &mut self.nodes[port.0 as usize];
+        let node = &mut self.nodes[port.index()];
         let bytes = self.turn_bytes.max(std::mem::take(&mut node.next_frame));
         self.busy_until = self.busy_until.max(now).after(bytes, self.byte);
         self.begun += 1;
-        node.set_turn(true);
         (node.has_backlog, node.is_ready_again) = (false, false);
+        self.set_turn(port, true);
         self.settle(port, now);
         Next::Send(Turn { port, bytes, reason })
     }
@@ -287,7 +302,7 @@ impl Scheduler {
         let class = self.class_of(port);
         let [of_class, of_port] = self
             .nodes
-            .get_disjoint_mut([class, port.0 as usize])
+            .get_disjoint_mut([class, port.index()])
             .expect("classes have other numbers than ports");
         of_class.count_limited(bytes, now);
         of_port.count_limited(bytes, now);
@@ -308,13 +323,13 @@ impl Scheduler {
             of_port.count_shared(bytes);
             self.ports[class].serve(from, of_port.tags.shares);
         }
-        of_port.set_turn(false);
         of_port.has_backlog = has_more || of_port.is_ready_again;
+        self.set_turn(port, false);
         self.settle(port, now);
     }
 
     fn class_of(&self, port: Port) -> usize {
-        self.nodes[port.0 as usize].class.expect("a port has a class") as usize
+        self.nodes[port.index()].class.expect("a port has a class") as usize
     }
 
     /// Chooses the port that may send.
@@ -324,7 +339,7 @@ impl Scheduler {
         }
         let (class, _) = self.classes.nodes.first()?;
         let (port, _) = self.ports[class as usize].nodes.first().expect("the class may send");
-        Some((Port(port), Reason::Shares))
+        Some((Port::of(port), Reason::Shares))
     }
 
     /// Chooses the port or class whose reservation has waited longest.
@@ -338,11 +353,11 @@ impl Scheduler {
             }
             if node.reserves() {
                 let since = node.tags.reservation.reached();
-                longest = earlier(longest, (since, Port(first), Reason::ClassReservation));
+                longest = earlier(longest, (since, Port::of(first), Reason::ClassReservation));
             }
             self.reserved[class].advance(now);
             if let Some((port, since)) = self.reserved[class].first() {
-                longest = earlier(longest, (since, Port(port), Reason::PortReservation));
+                longest = earlier(longest, (since, Port::of(port), Reason::PortReservation));
             }
         }
         longest.filter(|(since, ..)| *since <= now).map(|(_, port, reason)| (port, reason))
@@ -358,8 +373,8 @@ impl Scheduler {
                 self.nodes[number as usize].resume(self.classes.served);
                 self.settle_class(number as usize, now);
             } else {
-                self.resume(Port(number));
-                self.settle(Port(number), now);
+                self.resume(Port::of(number));
+                self.settle(Port::of(number), now);
             }
         }
     }
@@ -368,7 +383,7 @@ impl Scheduler {
     /// may send.
     fn resume(&mut self, port: Port) {
         let class = self.class_of(port);
-        self.nodes[port.0 as usize].resume(self.ports[class].served);
+        self.nodes[port.index()].resume(self.ports[class].served);
         if self.ports[class].nodes.is_empty() {
             self.nodes[class].resume(self.classes.served);
         }
@@ -377,19 +392,19 @@ impl Scheduler {
     /// Puts a port in its places, and its class.
     fn settle(&mut self, port: Port, now: Tag) {
         let class = self.class_of(port);
-        let node = &self.nodes[port.0 as usize];
+        let node = &self.nodes[port.index()];
         let is_within = node.is_within_limit(now);
         let may_send = node.has_backlog && is_within;
-        self.ports[class].put(port.0, may_send, node.tags.shares);
+        self.ports[class].put(port.number(), may_send, node.tags.shares);
         if may_send && node.reserves() {
-            self.reserved[class].put(port.0, node.tags.reservation.reached());
+            self.reserved[class].put(port.number(), node.tags.reservation.reached());
         } else {
-            self.reserved[class].remove(port.0);
+            self.reserved[class].remove(port.number());
         }
         if node.has_backlog && !is_within {
-            self.limited.put(port.0, node.tags.limit.reached());
+            self.limited.put(port.number(), node.tags.limit.reached());
         } else {
-            self.limited.remove(port.0);
+            self.limited.remove(port.number());
         }
         self.settle_class(class, now);
     }
