@@ -115,6 +115,10 @@ pub struct PortInfo {
     /// rejects.
     #[serde(default)]
     pub mac_rejected: bool,
+    /// True if the port keeps its configured address although the port group accepts changes:
+    /// another port has the address that the guest's driver has set, or no card can have it.
+    #[serde(default)]
+    pub mac_taken: bool,
     /// vSwitch of the port.
     pub vswitch: Name,
     /// Port group of the port; absent for an uplink, which has frames of all port groups.

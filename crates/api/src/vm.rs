@@ -435,6 +435,10 @@ pub struct NicStatus {
     /// rejects.
     #[serde(default)]
     pub mac_rejected: bool,
+    /// True if the port keeps its configured address although the port group accepts changes:
+    /// another port has the address that the guest's driver has set, or no card can have it.
+    #[serde(default)]
+    pub mac_taken: bool,
     /// Port group that the card is connected to.
     pub portgroup: Name,
     /// Number of the port in the fabric.

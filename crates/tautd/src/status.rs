@@ -225,11 +225,12 @@ fn nic(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired, index: usize
     let port = desired.numbers.port(&owner);
     let (link, reason) = port_link(desired, seen, &owner);
     let mac = spec.mac.unwrap_or_else(|| owner.derived_mac());
-    let effective_mac = effective_address(&seen.observed, &owner);
+    let effective_mac = effective_address(&seen.observed, &owner).map(|set| set.mac);
     NicStatus {
         mac,
         effective_mac,
         mac_rejected: effective_mac.is_some_and(|to| is_rejected(desired, &spec.portgroup, mac, to)),
+        mac_taken: false,
         portgroup: spec.portgroup.clone(),
         port: port.map_or(0, |port| u32::from(port.0)),
         link,

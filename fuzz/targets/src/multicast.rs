@@ -30,7 +30,7 @@ fn run(data: &[u8]) {
     let setup = PortSetup { owner: String::new(), vlan: Vlan::default(), takes_all: false };
     groups.set_ports((0..PORTS).map(|port| (PortId(port), setup.clone())).collect());
     for port in (0..PORTS).map(PortId) {
-        assert!(groups.see(port, true));
+        assert!(groups.see(port, Some(1)));
         groups.asked(port, 0);
     }
     let mut records = Vec::new();
@@ -70,5 +70,5 @@ fn follow(groups: &mut Groups, now: u64) {
         assert!(!queries(Some(doubt.group)).is_empty());
         groups.doubted(doubt, true, now);
     }
-    groups.expire(now);
+    groups.expire(now, usize::MAX);
 }

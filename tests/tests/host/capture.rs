@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use taut_tests::{Capture, RawPort, Taut, eventually, kill_9};
-use taut_virtq::header::{GSO_TCPV4, NEEDS_CSUM, NetHeader};
+use taut_tests::{Capture, RawPort, Taut, eventually, kill_9, long_tcp};
+use taut_virtq::header::NetHeader;
 
 const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
 const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
@@ -115,25 +115,12 @@ fn a_stream_of_frames_is_captured_whole_and_in_order_at_both_ends() {
 
 #[test]
 fn a_dropped_frame_has_its_reason_and_a_long_one_is_whole() {
-    const HEADERS: usize = 54;
     let mut rig = Rig::new();
     let options = ["--snaplen", "1000", "--direction", "tx"];
     let capture = Capture::start(&rig.taut, "a", "a.pcapng", &options);
     let forged = frame(B, [2, 0, 0, 0, 0, 0x66], 1, 60);
     rig.send(&NetHeader::default(), &forged);
-    let mut long = [&B[..], &A, &[8, 0]].concat();
-    long.extend([0x45, 0, 0x0b, 0xe0, 0, 1, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    long.extend([0x30, 0x39, 0, 80, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0xff, 0xff, 0, 0, 0, 0]);
-    long.resize(HEADERS + 3000, 0x33);
-    let header = NetHeader {
-        flags: NEEDS_CSUM,
-        gso_type: GSO_TCPV4,
-        gso_size: 1000,
-        hdr_len: HEADERS as u16,
-        csum_start: 34,
-        csum_offset: 16,
-        ..NetHeader::default()
-    };
+    let (header, long) = long_tcp(B, A, 3000, 1000);
     rig.send(&header, &long);
     eventually("both are captured", || (capture.read().frames.len() == 2).then_some(()));
     capture.interrupt();

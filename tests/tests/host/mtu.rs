@@ -4,8 +4,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use taut_tests::{Cable, Netns, RawPort, Taut, eventually, ip};
-use taut_virtq::header::{GSO_TCPV4, NEEDS_CSUM, NetHeader};
+use taut_tests::{Cable, Netns, RawPort, Taut, eventually, ip, long_tcp};
+use taut_virtq::header::NetHeader;
 
 use crate::micro::micro;
 
@@ -46,25 +46,6 @@ fn too_long(taut: &Taut, owner: &str, end: &str) -> u64 {
     let port = ports.as_array().unwrap().iter().find(|port| port["owner"] == *owner).cloned().unwrap();
     let drops = port["counters"][end].as_array().cloned().unwrap_or_default();
     drops.iter().filter(|drop| drop[0] == "oversize").filter_map(|drop| drop[1].as_u64()).sum()
-}
-
-/// A TCP frame over IPv4 with this payload, to be cut into segments of `mss` bytes.
-fn tcp(to: [u8; 6], from: [u8; 6], payload: usize, mss: u16) -> (NetHeader, Vec<u8>) {
-    let mut frame = [&to[..], &from, &[8, 0, 0x45, 0]].concat();
-    frame.extend((40 + payload as u16).to_be_bytes());
-    frame.extend([0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    frame.extend([0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0xff, 0xff, 0, 0, 0, 0]);
-    frame.resize(54 + payload, 7);
-    let header = NetHeader {
-        flags: NEEDS_CSUM,
-        gso_type: GSO_TCPV4,
-        hdr_len: 54,
-        gso_size: mss,
-        csum_start: 34,
-        csum_offset: 16,
-        num_buffers: 0,
-    };
-    (header, frame)
 }
 
 fn plain(to: [u8; 6], from: [u8; 6], packet: usize) -> Vec<u8> {
@@ -129,7 +110,7 @@ fn a_card_gets_the_mtu_of_its_vswitch_and_its_own_one_back() {
     let mut a = RawPort::attach(&taut, "a", "lan", A);
     send(&mut a, &NetHeader::default(), &plain(OUTSIDE, A, 9000));
     assert_eq!(cable.receive(), plain(OUTSIDE, A, 9000));
-    let (header, frame) = tcp(OUTSIDE, A, 2 * 8960, 8960);
+    let (header, frame) = long_tcp(OUTSIDE, A, 2 * 8960, 8960);
     send(&mut a, &header, &frame);
     assert_eq!([cable.receive().len(), cable.receive().len()], [9014; 2], "the kernel cuts it");
     cable.send(&plain(A, OUTSIDE, 9000));
@@ -156,7 +137,7 @@ fn a_card_gets_the_mtu_of_its_vswitch_and_its_own_one_back() {
     assert!(shown.contains("1500, below the 9000 of the vSwitch: longer packets are dropped"), "{shown}");
     eventually("the fabric knows it", || {
         let dropped = too_long(&taut, &owner, "rx_drops");
-        let (header, frame) = tcp(OUTSIDE, A, 2 * 8960, 8960);
+        let (header, frame) = long_tcp(OUTSIDE, A, 2 * 8960, 8960);
         send(&mut a, &header, &frame);
         eventually("it is counted or sent", || {
             let sent = cable.receive_within(Duration::from_millis(20));
@@ -167,7 +148,7 @@ fn a_card_gets_the_mtu_of_its_vswitch_and_its_own_one_back() {
     cable.drain();
     let dropped = too_long(&taut, &owner, "rx_drops");
     send(&mut a, &NetHeader::default(), &plain(OUTSIDE, A, 1501));
-    let (header, frame) = tcp(OUTSIDE, A, 2 * 1461, 1461);
+    let (header, frame) = long_tcp(OUTSIDE, A, 2 * 1461, 1461);
     send(&mut a, &header, &frame);
     send(&mut a, &NetHeader::default(), &plain(OUTSIDE, A, 1500));
     assert_eq!(cable.receive(), plain(OUTSIDE, A, 1500));
@@ -271,11 +252,11 @@ fn guests_of_one_vswitch_get_no_longer_packets_than_its_mtu() {
     let owner = format!("external/{}", a.name);
     for (mtu, dropped) in [(1500_u16, 2), (9000, 4)] {
         taut.ok(["vswitch", "set", "sw", "--mtu", &mtu.to_string()]);
-        let (header, longer) = tcp(B, A, 20_000, mtu - 39);
+        let (header, longer) = long_tcp(B, A, 20_000, mtu - 39);
         // A frame without a tag may use the four bytes of one.
         send(&mut a, &NetHeader::default(), &plain(B, A, usize::from(mtu) + 5));
         send(&mut a, &header, &longer);
-        let (header, longest) = tcp(B, A, 20_000, mtu - 40);
+        let (header, longest) = long_tcp(B, A, 20_000, mtu - 40);
         send(&mut a, &header, &longest);
         send(&mut a, &NetHeader::default(), &plain(B, A, usize::from(mtu)));
         let received = [0, 1].map(|_| {

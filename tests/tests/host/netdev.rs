@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use taut_tests::{Cable, RawPort, Taut, eventually, ip};
-use taut_virtq::header::{GSO_TCPV4, NEEDS_CSUM, NetHeader};
+use taut_tests::{Cable, RawPort, TCP_HEADERS, Taut, eventually, ip, long_tcp};
+use taut_virtq::header::NetHeader;
 
 const VM: [u8; 6] = [0x52, 0x54, 0, 0, 0, 1];
 const OTHER: [u8; 6] = [0x52, 0x54, 0, 0, 0, 2];
@@ -123,30 +123,16 @@ fn the_device_of_a_vm_moves_from_its_bridge_to_a_port_group_and_back() {
 
 #[test]
 fn a_long_frame_is_segmented_for_a_device_that_takes_none() {
-    const HEADERS: usize = 54;
     let mut rig = Rig::new();
     let card = rig.vm.card.clone();
     rig.taut.ok(["netdev", "attach", &card, "--portgroup", "lan"]);
-    // Ethernet, IPv4 and TCP with 3,000 bytes; the checksum of TCP is that of its pseudo header.
-    let mut frame = [&VM[..], &B, &[8, 0]].concat();
-    frame.extend([0x45, 0, 0x0b, 0xe0, 0, 1, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    frame.extend([0x30, 0x39, 0, 80, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0xff, 0xff, 0, 0, 0, 0]);
-    frame.resize(HEADERS + 3000, 0x33);
-    let header = NetHeader {
-        flags: NEEDS_CSUM,
-        gso_type: GSO_TCPV4,
-        gso_size: 1000,
-        hdr_len: HEADERS as u16,
-        csum_start: 34,
-        csum_offset: 16,
-        ..NetHeader::default()
-    };
+    let (header, frame) = long_tcp(VM, B, 3000, 1000);
     assert!(rig.b.send(&header, &frame));
     rig.b.flush();
     let is_segment = |seen: &[u8]| seen[..6] == VM && seen[12..14] == [8, 0] && seen.len() > 500;
     let segments: Vec<usize> =
         std::iter::from_fn(|| rig.vm.receive_if(SOON, is_segment)).map(|frame| frame.len()).collect();
-    assert_eq!(segments, [HEADERS + 1000; 3]);
+    assert_eq!(segments, [TCP_HEADERS + 1000; 3]);
 }
 
 #[test]

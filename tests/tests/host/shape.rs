@@ -53,7 +53,7 @@ fn completion_names_what_the_daemon_has() {
     let taut = Taut::start().with_lan();
     let vm = |name: &str, more: &str| {
         let file =
-            taut.file(&format!("{name}.toml"), &format!("kind = \"micro\"\nmemory = \"16MiB\"\n{more}"));
+            taut.file(&format!("{name}.toml"), &format!("kind = \"micro\"\nmemory = \"18MiB\"\n{more}"));
         taut.ok(["vm", "create", "-f", file.to_str().unwrap(), "--name", name]);
     };
     let candidates = |words: &[&str]| {

@@ -150,6 +150,10 @@ pub struct PortConfig {
     /// the fabric infers it from the frames that the port sends.
     #[serde(default)]
     pub effective: Option<MacAddr>,
+    /// Place of this address in the order in which drivers have set theirs. Of several ports whose
+    /// drivers have set one address, the one with the lowest place gets it, in each fabric.
+    #[serde(default)]
+    pub effective_order: u64,
     /// IPv4 address from the port's document, announced by gratuitous ARP.
     #[serde(default)]
     pub ip: Option<Ipv4Addr>,
@@ -208,6 +212,7 @@ impl PortConfig {
             vlan: Vlan::default(),
             mac,
             effective: None,
+            effective_order: 0,
             ip: None,
             security: Security::default(),
             shaping: Shaping::default(),
@@ -222,6 +227,12 @@ impl PortConfig {
             allocation: NetworkAllocation::default(),
             mirrors: Vec::new(),
         }
+    }
+
+    /// Returns whether the port receives no frame: its guest has changed its address, which the
+    /// policy rejects.
+    pub fn is_cut_off(&self) -> bool {
+        !self.security.mac_changes && self.effective.is_some_and(|effective| effective != self.mac)
     }
 }
 

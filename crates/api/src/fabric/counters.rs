@@ -7,8 +7,8 @@
 //! continue where the last one ended.
 //!
 //! Every word has one writer and only grows, except [`PortWord::RingPosition`],
-//! [`PortWord::RxQueues`] and [`SocketWord::Connections`]; readers take differences. A reader may
-//! see one word newer than another.
+//! [`PortWord::RxQueues`], [`PortWord::AddressRefused`] and [`SocketWord::Connections`]; readers
+//! take differences. A reader may see one word newer than another.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -118,6 +118,9 @@ block! {
     words {
         /// Bit set of the receive queues that run now.
         RxQueues = 10,
+        /// 1 if the port does not have the address that its guest's driver has set, although its
+        /// policy accepts changes: another port has it, or no card can have it.
+        AddressRefused = 14,
         /// First of [`DropReason::ALL`], counted at the port that the frame came from.
         TxDrops = 32,
         /// First of [`DropReason::ALL`], counted at the port that the frame was for.
@@ -128,6 +131,9 @@ block! {
     computed |words| {
         /// Number of receive queues that run now: those that the guest uses.
         rx_queues: u32 = words[PortWord::RxQueues as usize].count_ones(),
+        /// True if the port keeps its configured address although its policy accepts the one that
+        /// its guest's driver has set: another port has that one, or no card can have it.
+        address_refused: bool = words[PortWord::AddressRefused as usize] != 0,
         /// Dropped frames from this port, by reason; reasons without a drop are absent.
         tx_drops: Vec<(DropReason, u64)> = drops(words, PortWord::TxDrops),
         /// Dropped frames for this port, by reason; reasons without a drop are absent.

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::ability::Abilities;
 use super::capture::Directions;
 use super::config::{FabricConfig, PortId, SegmentId};
 use super::session::SessionRecord;
@@ -232,30 +233,9 @@ pub enum FromFabric {
         pid: u32,
         /// Revision of the configuration in force, 0 for none.
         revision: u64,
-        /// The fabric answers [`ToFabric::Ping`].
-        #[serde(default)]
-        answers_pings: bool,
-        /// The fabric knows [`super::config::PortKind::Uplink`] and [`Attachment::Packet`].
-        #[serde(default)]
-        has_uplinks: bool,
-        /// The fabric knows [`crate::teaming::TeamPolicy::Load`].
-        #[serde(default)]
-        balances_load: bool,
-        /// The fabric knows [`super::config::PortKind::Netdev`].
-        #[serde(default)]
-        has_netdevs: bool,
-        /// The fabric knows [`ToFabric::Capture`].
-        #[serde(default)]
-        has_captures: bool,
-        /// The fabric knows [`FabricConfig::network_io`].
-        #[serde(default)]
-        has_network_io: bool,
-        /// The fabric asks gateways with IPv6 addresses ([`crate::PathProbe::Gateway`]).
-        #[serde(default)]
-        asks_ipv6: bool,
-        /// The fabric knows [`Attachment::Xdp`].
-        #[serde(default)]
-        has_xdp: bool,
+        /// Abilities of the fabric.
+        #[serde(flatten)]
+        abilities: Abilities,
     },
     /// Answer to [`ToFabric::Ping`].
     Pong {

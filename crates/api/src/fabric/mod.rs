@@ -21,6 +21,7 @@
 //! A fabric without a connection continues to forward. It sends all sessions again to a `tautd`
 //! that reconnects.
 
+pub mod ability;
 pub mod capture;
 pub mod channel;
 pub mod closing;
@@ -31,6 +32,7 @@ pub mod foreign;
 pub mod message;
 pub mod session;
 
+pub use ability::{Abilities, Ability};
 pub use closing::ClosingQueue;
 pub use config::{FabricConfig, PortId};
 pub use drop_reason::DropReason;

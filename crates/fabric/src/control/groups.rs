@@ -115,10 +115,7 @@ impl Control {
             self.ask_ports(now);
             self.ask_members(now);
             if looks.is_multiple_of(LOOKS_PER_REPORT) {
-                for snooping in self.groups.segments.values() {
-                    let at = snooping.at(now);
-                    snooping.change(|groups| groups.expire(at));
-                }
+                self.groups.segments.values().for_each(|snooping| snooping.expire(now));
                 self.report_groups(now);
             }
         }
@@ -129,14 +126,23 @@ impl Control {
     /// asked no more.
     fn see_ports(&mut self, now: Instant) {
         let at = self.groups.at(now);
-        let ports = self.entries.values().filter_map(Entry::port);
-        for (config, port) in ports {
-            let Some(snooping) = self.groups.segments.get(&config.segment) else { continue };
-            let receives = port.receiving() != 0;
-            if snooping.change(|groups| groups.see(config.id, receives)) {
-                self.groups.questions.begin(config.id, at);
-            } else if !receives {
-                self.groups.questions.end(config.id);
+        let mut seen = BTreeMap::<SegmentId, Vec<(PortId, Option<u32>)>>::new();
+        for (id, entry) in &self.entries {
+            let Some((config, _)) = entry.port() else { continue };
+            let start = entry.first_start();
+            if start.is_none() {
+                self.groups.questions.end(*id);
+            }
+            seen.entry(config.segment).or_default().push((*id, start));
+        }
+        for (segment, snooping) in &self.groups.segments {
+            let mut news = seen.remove(segment).unwrap_or_default();
+            // Workers wait only if something has changed.
+            snooping.look(|groups| news.retain(|(id, start)| groups.is_news(*id, *start)));
+            for (id, start) in news {
+                if snooping.change(|groups| groups.see(id, start)) {
+                    self.groups.questions.begin(id, at);
+                }
             }
         }
     }
@@ -163,7 +169,7 @@ impl Control {
     fn ask_members(&self, now: Instant) {
         for snooping in self.groups.segments.values() {
             let at = snooping.at(now);
-            for doubt in snooping.change(|groups| groups.doubts(at, MOST_ASKED)) {
+            for doubt in snooping.look(|groups| groups.doubts(at, MOST_ASKED)) {
                 let port = self.entries.get(&doubt.port).and_then(Entry::port);
                 let tag = |config: &PortConfig| match config.vlan {
                     Vlan::Access(_) => 0,
@@ -204,7 +210,7 @@ impl Control {
         let GroupWatch { segments, reported, .. } = &mut self.groups;
         for (&segment, snooping) in segments {
             let at = snooping.at(now);
-            let changed = snooping.change(|groups| {
+            let changed = snooping.look(|groups| {
                 let changes = groups.changes();
                 let before = reported.insert(segment, changes);
                 (before != Some(changes)).then(|| groups.list(MOST_REPORTED, at))

@@ -5,7 +5,7 @@ use std::time::Instant;
 use rustix::net::{SocketFlags, accept_with};
 use taut_api::fabric::closing;
 use taut_api::fabric::message::Attachment;
-use taut_api::fabric::{ClosingQueue, ForeignFd, FromFabric, PROTOCOL, PortId, ToFabric};
+use taut_api::fabric::{Abilities, ClosingQueue, ForeignFd, FromFabric, PROTOCOL, PortId, ToFabric};
 use taut_api::link::Link;
 use tracing::{info, warn};
 
@@ -60,14 +60,7 @@ impl Control {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             revision: self.config.revision,
-            answers_pings: true,
-            has_uplinks: true,
-            balances_load: true,
-            has_netdevs: true,
-            has_captures: true,
-            has_network_io: true,
-            asks_ipv6: true,
-            has_xdp: true,
+            abilities: Abilities::all(),
         };
         self.tautd.welcome(&welcome, protocol == PROTOCOL);
         if protocol != PROTOCOL {

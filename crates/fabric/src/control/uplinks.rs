@@ -33,7 +33,7 @@ impl Sight for Entries<'_> {
     }
 
     fn receives(&self, port: PortId) -> bool {
-        self.port(port).is_some_and(|port| port.receiving() != 0)
+        self.0.get(&port).is_some_and(Entry::receives)
     }
 
     fn proofs(&self, uplink: PortId) -> BTreeSet<Proof> {

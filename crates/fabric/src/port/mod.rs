@@ -27,6 +27,7 @@ pub mod paced;
 pub mod packet;
 mod proofs;
 pub mod reservation;
+mod settings;
 mod slot;
 pub mod stream;
 pub mod tap;
@@ -36,7 +37,7 @@ pub mod wait_budget;
 pub mod xdp;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
@@ -44,7 +45,6 @@ use taut_api::Coalescing;
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::PortKind;
 use taut_api::fabric::counters::PortWord;
-use taut_api::shaping::Shaping;
 
 use crate::net::queue::{Direction, PairIdx, QueueIdx};
 use crate::shaping::shaper::Shaper;
@@ -56,10 +56,8 @@ pub use address::Address;
 use capture::Captures;
 pub use end::{RxEnd, TxEnd};
 pub use frame::{Body, Failure, Frame, Fresh, Put};
-use network_io::{NetworkIo, NetworkIoSetup};
-use paced::Paced;
 pub use proofs::Proofs;
-use reservation::{Budget, Reservation, Sent};
+use reservation::Reservation;
 pub use slot::{RxSlot, TxSlot};
 
 /// A configured port.
@@ -81,6 +79,8 @@ pub struct Port {
     owners: Box<[AtomicU8]>,
     /// One bit for each running receive queue; written under the queue's lock.
     receiving: AtomicU8,
+    /// Number of starts of the first receive queue.
+    first_starts: AtomicU32,
     /// The moderation of the port's rings. Only the control thread locks it.
     coalescing: Mutex<Coalescing>,
     /// Limits what the port sends; present once it has been shaped.
@@ -114,6 +114,7 @@ impl Port {
             tx: (0..pairs).map(|_| Mutex::default()).collect(),
             owners: (0..pairs).map(|_| AtomicU8::new(0)).collect(),
             receiving: AtomicU8::new(0),
+            first_starts: AtomicU32::new(0),
             coalescing: Mutex::new(Coalescing::Disabled),
             to_switch: OnceLock::new(),
             to_guest: OnceLock::new(),
@@ -168,6 +169,15 @@ impl Port {
         let now = others | u8::from(runs) << pair.0;
         self.receiving.store(now, Relaxed);
         self.counters.set(PortWord::RxQueues, now.into());
+        if runs && pair == PairIdx::FIRST {
+            self.first_starts.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Returns how often the first receive queue was started: a guest that stops and starts it may
+    /// do so between two looks.
+    pub fn first_starts(&self) -> u32 {
+        self.first_starts.load(Relaxed)
     }
 
     /// Tells whether the queue is running.
@@ -244,109 +254,5 @@ impl Port {
         // Any worker may handle these: it announces the room to all senders.
         watch.as_mut().map_or(Ok(()), |watch| watch.move_to(events))?;
         room.as_mut().map_or(Ok(()), |room| room.move_to(events))
-    }
-
-    /// Puts a shaping into force.
-    ///
-    /// The first shaping of a direction allocates memory. The caller then has workers look at the
-    /// port: waiting frames may be allowed earlier now.
-    pub fn shape(&self, shaping: &Shaping, now: Instant) {
-        if shaping.to_switch.is_some() || self.to_switch.get().is_some() {
-            lock(self.to_switch.get_or_init(Mutex::default)).set(shaping.to_switch, now);
-        }
-        if shaping.to_guest.is_none() && self.to_guest.get().is_none() {
-            return;
-        }
-        let shaper = self.to_guest.get_or_init(Arc::default);
-        lock(shaper).set(shaping.to_guest, now);
-        for pair in PairIdx::all(self.pairs()) {
-            self.rx(pair).paced.get_or_insert_with(|| Box::new(Paced::new(Arc::clone(shaper))));
-        }
-    }
-
-    /// Tells whether frames to this port may have to wait for their rate.
-    #[inline]
-    pub fn is_paced(&self) -> bool {
-        self.to_guest.get().is_some()
-    }
-
-    /// Puts network I/O control of an uplink into force, or ends it. If there is one, the caller
-    /// then has workers look at the port: those that wait for their turns may send.
-    pub fn set_network_io(&self, wanted: Option<NetworkIoSetup>, now: Instant) {
-        let mut slot = self.rx(PairIdx::FIRST);
-        self.has_network_io.store(wanted.is_some(), Relaxed);
-        match (wanted, &mut slot.network_io) {
-            (Some(wanted), Some(network_io)) => network_io.set(wanted, now),
-            (Some(wanted), none) => *none = Some(Box::new(NetworkIo::new(wanted, now))),
-            // Those that wait ask again by themselves.
-            (None, some) => *some = None,
-        }
-    }
-
-    /// Tells whether senders have to ask whether they may send to this uplink.
-    #[inline]
-    pub fn has_network_io(&self) -> bool {
-        self.has_network_io.load(Relaxed)
-    }
-
-    /// Replaces the captures of the port's frames. They take effect with the next switch.
-    pub fn set_captures(&self, captures: Captures) {
-        *lock(&self.captures) = captures;
-    }
-
-    /// The captures of the port's frames.
-    pub fn captures(&self) -> Captures {
-        lock(&self.captures).clone()
-    }
-
-    /// Sets what the port has reserved on uplinks, for itself and together with its class. What the
-    /// port sends counts from now on. Workers learn with the next plan whether the port has a
-    /// reservation.
-    pub fn reserve(&self, own: Option<Budget>, class: Option<Arc<Mutex<Budget>>>) {
-        *lock(&self.reservation) = Reservation::new(own, class, self.sent());
-    }
-
-    /// Tells whether the port has a reservation on an uplink.
-    pub fn has_reservation(&self) -> bool {
-        lock(&self.reservation).is_some()
-    }
-
-    /// Tells whether the port has sent less to uplinks than is reserved.
-    pub fn is_behind_reservation(&self, now: Instant) -> bool {
-        lock(&self.reservation).as_ref().is_some_and(|reservation| reservation.is_behind(now))
-    }
-
-    /// Counts what the port has sent since the last time towards its reservation: what went to
-    /// uplinks or, if the port `came_first` for its reservation, everything.
-    pub fn count_reserved(&self, came_first: bool, now: Instant) {
-        if let Some(reservation) = &mut *lock(&self.reservation) {
-            reservation.count(self.sent(), came_first, now);
-        }
-    }
-
-    /// Returns the bytes that the port has ever sent.
-    fn sent(&self) -> Sent {
-        let [outside, all] = [PortWord::WireTxBytes, PortWord::TxBytes].map(|word| self.counters.get(word));
-        Sent { outside, all }
-    }
-
-    /// The shaper of the frames that the port sends; `None` if they were never shaped.
-    #[inline]
-    pub fn to_switch(&self) -> Option<&Mutex<Shaper>> {
-        self.to_switch.get()
-    }
-
-    /// Changes the moderation of running and future rings. The caller then has workers look at the
-    /// port.
-    pub fn moderate(&self, coalescing: Coalescing) {
-        *lock(&self.coalescing) = coalescing;
-        for pair in PairIdx::all(self.pairs()) {
-            if let Some(RxEnd::Vnic(end)) = &mut self.rx(pair).end {
-                end.notifier().moderate(coalescing);
-            }
-            if let Some(TxEnd::Vnic(end)) = &mut self.tx(pair).end {
-                end.moderate(coalescing);
-            }
-        }
     }
 }

@@ -1,11 +1,13 @@
 //! Members of groups, in virtual time. All times are in milliseconds.
 
+use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use taut_api::Vlan;
 use taut_api::fabric::PortId;
 
+use super::member::{After, Asking, Doubt, Member};
+use super::port::{PortSetup, PortState};
 use crate::net::multicast::{Change, Message, Record};
 
 /// Time after its last report for which a port is a member (RFC 3376, section 8.4: 2 × 125 s, and
@@ -17,25 +19,10 @@ const ROUTER_MS: u64 = 255_000;
 /// Time from the last query of a series until what a port has joined is known. Hosts answer within
 /// 1 s, and within 10 s if somebody has sent them a query of IGMPv1 (RFC 1112, appendix I).
 const ANSWERED_MS: u64 = 11_000;
-/// Queries for the members of a group that are left, and the time after each (RFC 3376, sections
-/// 8.8 and 8.9).
-const LAST_MEMBER_QUERIES: u8 = 2;
-const LAST_MEMBER_MS: u64 = 1000;
 /// Most groups of a port, over all VLANs.
 pub(super) const MOST_OF_PORT: usize = 512;
 /// Most groups of a vSwitch, over all VLANs.
 pub(super) const MOST_GROUPS: usize = 4096;
-
-/// Settings of a port on which its memberships depend. A change of them makes the port unknown.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortSetup {
-    /// Owner of the port.
-    pub owner: String,
-    /// VLANs of the port.
-    pub vlan: Vlan,
-    /// The port takes all frames of its VLANs.
-    pub takes_all: bool,
-}
 
 /// Members, routers, and ports of which it is not known yet.
 #[derive(Debug, Default)]
@@ -45,56 +32,12 @@ pub struct Groups {
     members: BTreeMap<(u16, IpAddr), BTreeMap<PortId, Member>>,
     /// Members that may be gone, by the time of the next query for them.
     doubts: BTreeSet<(u64, Doubt)>,
+    /// Each member once, by the time of the next look at it ([`Member::look`]). A report does not
+    /// move it, so that workers do less.
+    looks: BTreeSet<(u64, Doubt)>,
     /// Number of changes of what [`Self::list`] returns. What ends with time is counted by
     /// [`Self::expire`].
     changes: u64,
-}
-
-/// A member of a group that may be gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Doubt {
-    /// The port.
-    pub port: PortId,
-    /// The VLAN.
-    pub vlan: u16,
-    /// The group.
-    pub group: IpAddr,
-}
-
-#[derive(Debug)]
-struct PortState {
-    setup: PortSetup,
-    /// The port receives frames.
-    receives: bool,
-    /// Time from which it is known what the port has joined; `None` until it was asked.
-    known_from: Option<u64>,
-    /// The port has joined more than is kept: until then it takes all frames.
-    overflows_until: u64,
-    /// The port leads to a router until then.
-    router_until: u64,
-    /// Number of groups.
-    groups: usize,
-}
-
-impl PortState {
-    fn new(setup: PortSetup) -> Self {
-        Self { setup, receives: false, known_from: None, overflows_until: 0, router_until: 0, groups: 0 }
-    }
-
-    fn takes_all(&self, now: u64) -> bool {
-        self.setup.takes_all
-            || self.known_from.is_none_or(|from| now < from)
-            || now < self.overflows_until
-            || now < self.router_until
-    }
-}
-
-#[derive(Debug)]
-struct Member {
-    /// End of the membership.
-    until: u64,
-    /// Time of the next query for it, and the number of those that were sent, if it may be gone.
-    doubt: Option<(u64, u8)>,
 }
 
 /// The ports that take a frame.
@@ -163,22 +106,28 @@ impl Groups {
         }
     }
 
-    /// Notes whether a port receives frames. Returns true if it has just begun to: it is to be
-    /// asked, and takes all frames until [`Self::asked`].
-    pub fn see(&mut self, port: PortId, receives: bool) -> bool {
+    /// Returns whether [`Self::see`] would note anything new.
+    pub fn is_news(&self, port: PortId, start: Option<u32>) -> bool {
+        self.port(port).is_some_and(|state| state.start != start)
+    }
+
+    /// Notes whether a port receives frames: the number of the start of its queue, or `None`.
+    /// Returns true if it has just begun to: it is to be asked, and takes all frames until
+    /// [`Self::asked`].
+    pub fn see(&mut self, port: PortId, start: Option<u32>) -> bool {
         let Some(state) = self.port_mut(port) else { return false };
-        let before = std::mem::replace(&mut state.receives, receives);
-        if before && !receives {
-            // Another guest may come, or the same one after a restart.
+        let before = std::mem::replace(&mut state.start, start);
+        if before.is_some() && before != start {
+            // Another guest may be there, or the same one after a restart. Queries may be lost.
             self.forget(port);
         }
-        receives && !before
+        start.is_some() && before != start
     }
 
     /// Notes that a port was asked as often as a port that has begun to receive.
     pub fn asked(&mut self, port: PortId, now: u64) {
         if let Some(state) = self.port_mut(port)
-            && state.receives
+            && state.start.is_some()
         {
             state.known_from.get_or_insert(now.saturating_add(ANSWERED_MS));
         }
@@ -187,13 +136,14 @@ impl Groups {
     /// Forgets what is known of a port: it takes all frames again.
     fn forget(&mut self, port: PortId) {
         if let Some(state) = self.port_mut(port) {
-            *state = PortState { receives: state.receives, ..PortState::new(state.setup.clone()) };
+            *state = PortState { start: state.start, ..PortState::new(state.setup.clone()) };
         }
         for members in self.members.values_mut() {
             members.remove(&port);
         }
         self.members.retain(|_, members| !members.is_empty());
         self.doubts.retain(|(_, doubt)| doubt.port != port);
+        self.looks.retain(|(_, member)| member.port != port);
         self.changes += 1;
     }
 
@@ -228,8 +178,8 @@ impl Groups {
         let key = (vlan, group);
         if let Some(member) = self.members.get_mut(&key).and_then(|members| members.get_mut(&port)) {
             member.until = until;
-            if let Some((at, _)) = member.doubt.take() {
-                self.doubts.remove(&(at, place));
+            if let Some(asking) = member.doubt.take() {
+                self.doubts.remove(&(asking.next, place));
             }
             return;
         }
@@ -240,7 +190,8 @@ impl Groups {
             return;
         }
         state.groups += 1;
-        self.members.entry(key).or_default().insert(port, Member { until, doubt: None });
+        self.members.entry(key).or_default().insert(port, Member { until, look: until, doubt: None });
+        self.looks.insert((until, place));
         self.changes += 1;
     }
 
@@ -249,7 +200,7 @@ impl Groups {
         let members = self.members.get_mut(&(place.vlan, place.group));
         let member = members.and_then(|members| members.get_mut(&place.port));
         if let Some(member @ Member { doubt: None, .. }) = member {
-            member.doubt = Some((now, 0));
+            member.doubt = Some(Asking::begin(now));
             self.doubts.insert((now, place));
         }
     }
@@ -260,51 +211,73 @@ impl Groups {
         due.take(most).map(|(_, doubt)| *doubt).collect()
     }
 
-    /// Notes that a member was asked, or that it could not be: then it stays a member. After the
-    /// last query it is one no longer, unless it answers.
+    /// Notes that a member was asked, or that its port had no room for the query: then it is asked
+    /// again, and stays a member if that goes on. After the last query it is one no longer, unless
+    /// it answers.
     pub fn doubted(&mut self, place: Doubt, was_asked: bool, now: u64) {
         let members = self.members.get_mut(&(place.vlan, place.group));
         let Some(member) = members.and_then(|members| members.get_mut(&place.port)) else { return };
         // The member may have answered meanwhile.
-        let Some((at, asked)) = member.doubt.take() else { return };
-        self.doubts.remove(&(at, place));
-        let next = now.saturating_add(LAST_MEMBER_MS);
-        match asked + 1 {
-            _ if !was_asked => {}
-            LAST_MEMBER_QUERIES => member.until = member.until.min(next),
-            asked => {
-                member.doubt = Some((next, asked));
-                self.doubts.insert((next, place));
+        let Some(asking) = member.doubt.take() else { return };
+        self.doubts.remove(&(asking.next, place));
+        match asking.after(was_asked, now) {
+            After::Ask(again) => {
+                member.doubt = Some(again);
+                self.doubts.insert((again.next, place));
+            }
+            After::Stays => {}
+            After::EndsAt(end) => {
+                self.looks.remove(&(member.look, place));
+                member.until = member.until.min(end);
+                member.look = member.until;
+                self.looks.insert((member.look, place));
             }
         }
     }
 
-    /// Removes members and routers whose time is over.
-    pub fn expire(&mut self, now: u64) {
-        let (ports, doubts, mut expired) = (&mut self.ports, &mut self.doubts, false);
-        for state in ports.iter_mut().flatten() {
+    /// Removes routers whose time is over, and looks at the `most` next members whose time may be
+    /// over. Returns whether there are more.
+    pub fn expire(&mut self, now: u64, most: usize) -> bool {
+        let mut expired = false;
+        for state in self.ports.iter_mut().flatten() {
             if state.router_until != 0 && state.router_until <= now {
                 state.router_until = 0;
                 expired = true;
             }
         }
-        for ((vlan, group), members) in &mut self.members {
-            members.retain(|port, member| {
-                let stays = now < member.until;
-                if !stays {
-                    expired = true;
-                    if let Some(Some(state)) = ports.get_mut(usize::from(port.0)) {
-                        state.groups = state.groups.saturating_sub(1);
-                    }
-                    if let Some((at, _)) = member.doubt {
-                        doubts.remove(&(at, Doubt { port: *port, vlan: *vlan, group: *group }));
-                    }
-                }
-                stays
-            });
+        let is_due = |looks: &BTreeSet<(u64, Doubt)>| looks.first().is_some_and(|(at, _)| *at <= now);
+        for _ in 0..most {
+            if !is_due(&self.looks) {
+                break;
+            }
+            let Some((_, place)) = self.looks.pop_first() else { break };
+            expired |= self.look_at(place, now);
         }
-        self.members.retain(|_, members| !members.is_empty());
         self.changes += u64::from(expired);
+        is_due(&self.looks)
+    }
+
+    /// Removes a member if its time is over, or notes when to look at it again. Returns whether it
+    /// was removed.
+    fn look_at(&mut self, place: Doubt, now: u64) -> bool {
+        let Slot::Occupied(mut group) = self.members.entry((place.vlan, place.group)) else { return false };
+        let Some(member) = group.get_mut().get_mut(&place.port) else { return false };
+        if now < member.until {
+            member.look = member.until;
+            self.looks.insert((member.look, place));
+            return false;
+        }
+        if let Some(asking) = member.doubt {
+            self.doubts.remove(&(asking.next, place));
+        }
+        group.get_mut().remove(&place.port);
+        if group.get().is_empty() {
+            group.remove();
+        }
+        if let Some(state) = self.port_mut(place.port) {
+            state.groups = state.groups.saturating_sub(1);
+        }
+        true
     }
 
     /// Returns the ports that take a frame to a group in a VLAN, or a report if there is none.

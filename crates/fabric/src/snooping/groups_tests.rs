@@ -1,5 +1,8 @@
 use proptest::prelude::*;
 
+use taut_api::Vlan;
+
+use super::super::member::LAST_MEMBER_FAILURES;
 use super::*;
 
 const A: PortId = PortId(1);
@@ -20,7 +23,7 @@ fn groups() -> Groups {
     let mut groups = Groups::default();
     groups.set_ports([A, B].map(|port| (port, setup())).into());
     for port in [A, B] {
-        assert!(groups.see(port, true) && !groups.see(port, true));
+        assert!(groups.see(port, Some(1)) && !groups.see(port, Some(1)));
         groups.asked(port, 0);
     }
     groups
@@ -58,7 +61,7 @@ fn only_members_take_frames_until_their_time_is_over() {
     let listed = |groups: &Groups, now| groups.list(10, now).groups;
     assert_eq!(listed(&groups, LATER), [(7, group(1), vec![A])]);
     let changes = groups.changes();
-    groups.expire(LATER + MEMBER_MS);
+    groups.expire(LATER + MEMBER_MS, usize::MAX);
     assert_eq!((listed(&groups, LATER), groups.changes()), (vec![], changes + 1));
 }
 
@@ -86,8 +89,21 @@ fn a_member_that_answers_or_cannot_be_asked_stays() {
     assert_eq!((ask(&mut groups, 17_000), takes(&groups, A, 1, 19_000)), (0, true));
     say(&mut groups, A, 1, Change::Leave, 19_000);
     let [doubt] = groups.doubts(19_000, 10)[..] else { panic!() };
-    groups.doubted(doubt, false, 19_000);
+    let failed: Vec<_> = (19..60)
+        .filter(|second| {
+            let is_due = !groups.doubts(second * 1000, 10).is_empty();
+            groups.doubted(doubt, false, second * 1000);
+            is_due
+        })
+        .collect();
+    assert_eq!(failed.len(), usize::from(LAST_MEMBER_FAILURES), "{failed:?}");
     assert_eq!((groups.doubts(60_000, 10), takes(&groups, A, 1, 60_000)), (vec![], true));
+    // A query that finds room later is as good.
+    say(&mut groups, A, 2, Change::Join, 60_000);
+    say(&mut groups, A, 2, Change::Leave, 60_000);
+    groups.doubted(Doubt { group: group(2), ..doubt }, false, 60_000);
+    assert_eq!([60_500, 61_000, 62_000, 63_000].map(|now| ask(&mut groups, now)), [0, 1, 1, 0]);
+    assert!(takes(&groups, A, 2, 62_999) && !takes(&groups, A, 2, 63_000));
     // An answer between the query and its note.
     say(&mut groups, A, 1, Change::Leave, 61_000);
     say(&mut groups, A, 1, Change::Join, 61_000);
@@ -107,9 +123,9 @@ fn reports_go_to_routers_only_and_routers_take_everything() {
     let end = LATER + ROUTER_MS;
     assert!(!hears(&groups, A, end) && !takes(&groups, A, 1, end));
     let changes = groups.changes();
-    groups.expire(end - 1);
+    groups.expire(end - 1, usize::MAX);
     assert_eq!(groups.changes(), changes);
-    groups.expire(end);
+    groups.expire(end, usize::MAX);
     assert_eq!((groups.list(1, end).routers, groups.changes()), (vec![], changes + 1));
     assert!(!hears(&groups, B, 0), "one that is not known yet might keep its own report back");
 }
@@ -123,7 +139,7 @@ fn a_port_that_joins_more_than_is_kept_takes_everything() {
     assert!(takes(&groups, A, 9999, LATER) && !takes(&groups, B, 1, LATER));
     assert_eq!(groups.list(10, LATER).more, MOST_OF_PORT - 10);
     let end = LATER + MEMBER_MS;
-    groups.expire(end);
+    groups.expire(end, usize::MAX);
     assert!(!takes(&groups, A, 9999, end));
     say(&mut groups, A, 1, Change::Join, end);
     assert!(takes(&groups, A, 1, end) && !takes(&groups, A, 2, end));
@@ -137,7 +153,7 @@ fn a_full_vswitch_floods_only_to_the_ports_that_join_more() {
     let mut groups = Groups::default();
     groups.set_ports(ports().map(|port| (port, setup())).collect());
     for port in ports() {
-        groups.see(port, true);
+        groups.see(port, Some(1));
         groups.asked(port, 0);
     }
     for number in 0..MOST_GROUPS as u16 {
@@ -155,19 +171,52 @@ fn a_full_vswitch_floods_only_to_the_ports_that_join_more() {
 fn a_port_is_unknown_again_when_its_guest_or_its_settings_change() {
     let mut groups = groups();
     say(&mut groups, A, 1, Change::Join, LATER);
-    assert!(!groups.see(A, false));
+    assert!(!groups.see(A, None));
     assert!(takes(&groups, A, 2, 10_000) && groups.list(10, LATER).groups.is_empty());
     groups.asked(A, 10_000);
     assert!(takes(&groups, A, 2, 60_000), "it did not receive that");
-    assert!(groups.see(A, true));
+    assert!(groups.see(A, Some(2)));
     groups.asked(A, 60_000);
     assert!(!takes(&groups, A, 2, 80_000));
     say(&mut groups, B, 1, Change::Join, LATER);
     let other = PortSetup { vlan: Vlan::all(), ..setup() };
     groups.set_ports([(A, setup()), (B, other)].into());
-    assert!(!takes(&groups, A, 2, 80_000) && takes(&groups, B, 2, 80_000) && groups.see(B, true));
+    assert!(!takes(&groups, A, 2, 80_000) && takes(&groups, B, 2, 80_000) && groups.see(B, Some(1)));
     groups.set_ports([(A, PortSetup { takes_all: true, ..setup() })].into());
     assert!(takes(&groups, A, 2, 80_000) && groups.audience(7, None, 80_000).has(A));
+}
+
+#[test]
+fn rings_that_restart_between_two_looks_make_a_port_unknown() {
+    let mut groups = groups();
+    say(&mut groups, A, 1, Change::Join, LATER);
+    groups.hear(A, 7, Message::Router, &[], LATER);
+    say(&mut groups, A, 1, Change::Leave, LATER);
+    assert!(!groups.is_news(A, Some(1)) && groups.is_news(A, Some(2)) && groups.is_news(A, None));
+    assert!(groups.see(A, Some(2)), "it is asked: queries may be lost with the rings");
+    assert_eq!((groups.list(9, LATER), groups.doubts(LATER, 9)), (Listing::default(), vec![]));
+    assert!(takes(&groups, A, 2, LATER));
+}
+
+#[test]
+fn members_expire_in_short_steps_and_only_those_whose_time_may_be_over_are_looked_at() {
+    let mut groups = groups();
+    for number in 0..100 {
+        say(&mut groups, A, number, Change::Join, LATER + u64::from(number));
+    }
+    for number in 50..100 {
+        say(&mut groups, A, number, Change::Join, LATER + 1000);
+    }
+    let end = LATER + MEMBER_MS;
+    assert!(!groups.expire(end - 1, 10) && groups.looks.len() == 100);
+    let steps = (0..100).take_while(|_| groups.expire(end + 99, 10)).count();
+    assert_eq!((steps, groups.list(0, end).more, groups.looks.len()), (9, 50, 50));
+    assert!(!groups.expire(end + 999, 10), "those that have joined again are looked at later");
+    say(&mut groups, A, 99, Change::Leave, end);
+    assert_eq!([end, end + 1000].map(|now| ask(&mut groups, now)), [1, 1]);
+    assert_eq!(groups.looks.len(), 50, "each member is there once");
+    while groups.expire(end + 2000, 10) {}
+    assert_eq!((groups.members.len(), groups.looks.len(), groups.port(A).unwrap().groups), (0, 0, 0));
 }
 
 #[derive(Debug, Clone)]
@@ -202,6 +251,7 @@ proptest! {
         let mut questions = crate::snooping::Questions::default();
         // Groups of the hosts behind each port.
         let mut joined = vec![vec![BTreeSet::<u8>::new(); 2]; 3];
+        let mut restarts = [0; 3];
         let mut now = 0;
         let mut host = usize::from(first);
         for step in steps {
@@ -223,13 +273,13 @@ proptest! {
                 Step::Router(port) => groups.hear(ports[usize::from(port)], 7, Message::Router, &[], now),
                 Step::Restart(port) => {
                     joined[usize::from(port)].iter_mut().for_each(BTreeSet::clear);
-                    groups.see(ports[usize::from(port)], false);
+                    restarts[usize::from(port)] += 1;
                 }
                 Step::Wait(ms) => until = now + ms,
             }
             while now <= until {
                 for (port, hosts) in ports.iter().zip(&joined) {
-                    if groups.see(*port, true) {
+                    if groups.see(*port, Some(restarts[usize::from(port.0)])) {
                         questions.begin(*port, now);
                     }
                     for number in hosts.iter().flatten() {
@@ -252,7 +302,7 @@ proptest! {
                     }
                     (0..4).for_each(|number| answer(&mut groups, port, number));
                 }
-                groups.expire(now);
+                groups.expire(now, usize::MAX);
                 now += 500;
             }
         }

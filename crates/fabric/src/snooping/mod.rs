@@ -3,6 +3,7 @@
 //!
 //! * `groups`: members, routers, and ports of which it is not known yet; a state machine in virtual
 //!   time, fed with messages that workers read from frames;
+//! * `port` and `member`: the state of one port, and of one membership;
 //! * `questions`: when the fabric asks which port for its groups; in virtual time, too;
 //! * [`Snooping`], here: the groups of one vSwitch, as workers and the control thread share them.
 //!
@@ -10,6 +11,8 @@
 //! while it is not known what its guest has joined, and if it joins more than is kept.
 
 mod groups;
+mod member;
+mod port;
 mod questions;
 
 use std::net::IpAddr;
@@ -19,8 +22,13 @@ use std::time::Instant;
 use taut_api::fabric::PortId;
 
 use crate::net::multicast::{Message, Record};
-pub use groups::{Audience, Doubt, Groups, Listing, PortSetup};
+pub use groups::{Audience, Groups, Listing};
+pub use member::Doubt;
+pub use port::PortSetup;
 pub use questions::Questions;
+
+/// Most members that are looked at while workers wait.
+const MOST_LOOKS: usize = 128;
 
 /// The groups of one vSwitch.
 #[derive(Debug)]
@@ -56,8 +64,18 @@ impl Snooping {
         now: Instant,
         choose: impl FnOnce(&Audience<'_>) -> T,
     ) -> T {
-        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
-        choose(&groups.audience(vlan, group, self.at(now)))
+        self.look(|groups| choose(&groups.audience(vlan, group, self.at(now))))
+    }
+
+    /// Looks at the groups, beside others that do. No queue may be locked by `look`.
+    pub fn look<T>(&self, look: impl FnOnce(&Groups) -> T) -> T {
+        look(&self.groups.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Removes members and routers whose time is over. Frames and messages pass in between.
+    pub fn expire(&self, now: Instant) {
+        let now = self.at(now);
+        while self.change(|groups| groups.expire(now, MOST_LOOKS)) {}
     }
 
     /// Changes the groups. No queue may be locked by `change`: workers come here with one locked.

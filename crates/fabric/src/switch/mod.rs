@@ -8,11 +8,13 @@
 //! A [`Switch`] is immutable. A new configuration is a new switch, which workers take up between
 //! bursts; learned addresses pass from one switch to the next.
 
+mod addresses;
 pub mod flow_cache;
 pub mod forward;
 pub mod index;
 pub mod learned;
 pub mod mac_table;
+pub mod member;
 pub mod outside;
 pub mod policy;
 pub mod segment;

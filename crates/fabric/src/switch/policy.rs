@@ -5,7 +5,8 @@
 use std::time::Instant;
 
 use super::index::MemberIdx;
-use super::segment::{AddressBy, Member, Segment};
+use super::member::{AddressBy, Member};
+use super::segment::Segment;
 use crate::net::ethernet::{Ethernet, MacKey};
 use taut_api::fabric::DropReason;
 

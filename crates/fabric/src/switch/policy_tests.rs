@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::{PortConfig, PortKind, SegmentId};
-use taut_api::fabric::counters::FILE_SIZE;
+use taut_api::fabric::counters::{FILE_SIZE, PortWord};
 use taut_api::network::{MacLearning, Security};
 use taut_api::{MacAddr, Vlan};
 use taut_uplink::team::{Order, Path, Policy, Team, Uplink};
@@ -293,6 +293,34 @@ fn no_driver_takes_the_address_of_another_port_or_one_that_no_card_can_have() {
         rig.configure();
         assert_eq!(rig.to(1, mac(3), mac(1)), Ok(Route::To(MemberIdx(3))));
     }
+}
+
+#[test]
+fn the_driver_that_set_an_address_first_has_it_in_each_fabric() {
+    let accepts = |id| security(port(id, "10"), |security| security.mac_changes = true);
+    let of = |id, order| PortConfig { effective_order: order, ..driven(accepts(id), 50) };
+    let refused = |rig: &Rig| [0, 2, 3].map(|id| rig.ports[id].counters.get(PortWord::AddressRefused));
+    let mut rig = Rig::new(vec![of(0, 9), port(1, "10"), of(2, 4), of(3, 5)]);
+    assert_eq!(rig.to(1, mac(50), mac(1)), Ok(Route::To(MemberIdx(2))), "the lower number was second");
+    assert_eq!(rig.to(0, mac(1), mac(50)), Err(DropReason::ForgedTransmit));
+    assert_eq!(refused(&rig), [1, 0, 1]);
+    rig.configs[2].effective = Some(mac(2));
+    rig.configure();
+    assert_eq!(rig.to(1, mac(50), mac(1)), Ok(Route::To(MemberIdx(3))), "the next one in this order");
+    assert_eq!(refused(&rig), [1, 0, 0]);
+    // Port 2 sets it again, after the others.
+    rig.configs[2] = of(2, 10);
+    rig.configure();
+    assert_eq!((rig.to(1, mac(50), mac(1)), refused(&rig)), (Ok(Route::To(MemberIdx(3))), [1, 1, 0]));
+    let next = Rig::new(rig.configs.clone());
+    assert_eq!(next.to(1, mac(50), mac(1)), Ok(Route::To(MemberIdx(3))), "after a restart of the fabric");
+    rig.configs[0].effective = Some(MacAddr::BROADCAST);
+    rig.configs[2].security.mac_changes = false;
+    rig.configure();
+    assert_eq!(refused(&rig), [1, 0, 0], "no card has this one, and a rejected change is another matter");
+    rig.configs[0] = accepts(0);
+    rig.configure();
+    assert_eq!(refused(&rig), [0, 0, 0]);
 }
 
 #[test]

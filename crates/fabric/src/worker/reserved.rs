@@ -87,13 +87,7 @@ impl Reserved {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
-    use taut_api::units::BitRate;
-
-    use super::super::round::Round;
     use super::*;
-    use crate::port::reservation::{Budget, Reservation, Sent};
 
     fn reserved(sources: u32) -> Reserved {
         let mut reserved = Reserved::default();
@@ -139,56 +133,5 @@ mod tests {
         reserved.remove(SourceIdx(8));
         assert_eq!(pause(&mut reserved, |_| false), [33, 7]);
         assert!(pause(&mut reserved, |_| false).is_empty());
-    }
-
-    /// A worker whose bursts take 50 µs each: 200 sources flood, and one more has a reservation of
-    /// 300 Mbit/s and always has frames. Frames of the others are so short that the uplink never
-    /// makes anybody wait.
-    #[test]
-    fn a_reserved_source_beside_200_floods_waits_for_a_burst_and_gets_what_it_has_reserved() {
-        const FLOODS: u32 = 200;
-        let begin = Instant::now();
-        let own = SourceIdx(FLOODS);
-        let (mut round, mut reserved) = (Round::default(), Reserved::default());
-        (0..=FLOODS).for_each(|source| round.add(SourceIdx(source)));
-        reserved.add(own);
-        let budget = Budget::new(BitRate(300_000_000), begin);
-        let mut reservation = Reservation::new(Some(budget), None, Sent::default()).unwrap();
-        let outside = |bytes| Sent { outside: bytes, all: bytes };
-        let (mut sent, mut bursts) = (0_u64, [0_u32; FLOODS as usize]);
-        let mut behind_since: Option<Instant> = None;
-        let mut now = begin;
-        while now < begin + Duration::from_secs(1) {
-            let has_paused = round.resume();
-            let mut looks = if has_paused { reserved.looks() } else { 0 };
-            while let Some(source) = reserved.next(&mut looks, |_| reservation.is_behind(now)) {
-                assert_eq!(source, own);
-                let waited = behind_since.take().map_or(Duration::ZERO, |since| now - since);
-                assert!(waited <= 2 * PAUSE_AFTER, "{waited:?}");
-                (now, sent) = (now + Duration::from_micros(20), sent + 8 * 1538);
-                reservation.count(outside(sent), true, now);
-            }
-            let pause = now + PAUSE_AFTER;
-            while now < pause
-                && let Some(source) = round.current()
-            {
-                now += PAUSE_AFTER;
-                if source == own {
-                    sent += 8 * 1538;
-                    reservation.count(outside(sent), false, now);
-                    behind_since = None;
-                } else {
-                    bursts[source.index()] += 1;
-                }
-                round.keep_current();
-            }
-            if behind_since.is_none() && reservation.is_behind(now) {
-                behind_since = Some(now);
-            }
-        }
-        let mbit = sent * 8 / 1_000_000;
-        assert!((300..=310).contains(&mbit), "{mbit} Mbit/s");
-        let [least, most] = [bursts.iter().min(), bursts.iter().max()].map(|count| *count.unwrap());
-        assert!(most - least <= 1 && least > 50, "{least} to {most} bursts of each other source");
     }
 }

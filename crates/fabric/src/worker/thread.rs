@@ -305,3 +305,7 @@ impl Worker {
         self.crew.mailboxes.get(self.number)
     }
 }
+
+#[cfg(test)]
+#[path = "thread_tests.rs"]
+mod tests;

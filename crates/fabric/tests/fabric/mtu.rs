@@ -52,20 +52,26 @@ fn a_frame_is_dropped_if_its_packet_or_a_segment_is_longer_than_the_mtu() {
     }
 }
 
-/// A TCP frame over IPv6, whose headers are longer than the fabric's first look at a frame.
-fn tso_v6(payload: usize, mss: u16) -> (NetHeader, Vec<u8>) {
+/// A TCP frame over IPv6, whose headers are longer than the fabric's first look at a frame. It has
+/// destination options of this length, a multiple of 8, unless that is 0.
+fn tso_v6(options: u16, payload: u16, mss: u16) -> (NetHeader, Vec<u8>) {
     let mut frame = [&mac(1).0[..], &mac(0).0[..], &[0x86, 0xdd, 0x60, 0, 0, 0][..]].concat();
-    frame.extend((20 + payload as u16).to_be_bytes());
-    frame.extend([6, 64]);
+    frame.extend((options + 20 + payload).to_be_bytes());
+    frame.extend([if options == 0 { 6 } else { 60 }, 64]);
     frame.extend([0xfd; 32]);
+    if options > 0 {
+        frame.extend([6, (options / 8 - 1) as u8, 1, options as u8 - 4]);
+        frame.resize(54 + usize::from(options), 0);
+    }
+    let transport = frame.len();
     frame.extend([0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0xff, 0xff, 0, 0, 0, 0]);
-    frame.resize(74 + payload, 7);
+    frame.resize(transport + 20 + usize::from(payload), 7);
     let header = NetHeader {
         flags: NEEDS_CSUM,
         gso_type: GSO_TCPV6,
-        hdr_len: 74,
+        hdr_len: transport as u16 + 20,
         gso_size: mss,
-        csum_start: 54,
+        csum_start: transport as u16,
         csum_offset: 16,
         num_buffers: 0,
     };
@@ -73,19 +79,24 @@ fn tso_v6(payload: usize, mss: u16) -> (NetHeader, Vec<u8>) {
 }
 
 #[test]
-fn segments_of_ipv6_are_measured_to_the_byte() {
+fn segments_of_ipv6_are_measured_to_the_byte_with_extension_headers() {
     let mut fabric = Fabric::start();
     fabric.configure(vec![with(0, 1500), with(1, 1500)]);
     let [mut from, mut to] = [0, 1].map(|id| start(&fabric, id, LINUX));
-    for (mss, passes) in [(1440, true), (1441, false), (1440, true)] {
-        let (header, sent) = tso_v6(30_000, mss);
-        from.send_with(&header, &sent);
+    let passing = |options| [(options, 1440 - options, true), (options, 1441 - options, false)];
+    let tried: Vec<_> = [0, 8, 64, 0].into_iter().flat_map(passing).collect();
+    for &(options, mss, passes) in &tried {
+        let (honest, sent) = tso_v6(options, 30_000, mss);
+        from.send_with(&honest, &sent);
         if passes {
             let (got, bytes) = to.receive();
-            assert_eq!((got.gso_size, bytes), (mss, sent));
+            assert!(got.gso_size == mss && bytes == sent, "{options} {mss}");
+        } else {
+            // The sender denies its extension headers.
+            from.send_with(&NetHeader { csum_start: 54, hdr_len: 74, ..honest }, &sent);
         }
     }
-    assert_eq!(too_long(&fabric, 0), 1);
+    assert_eq!(too_long(&fabric, 0), tried.len() as u64);
 }
 
 #[test]

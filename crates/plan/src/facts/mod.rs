@@ -22,4 +22,4 @@ pub use host::HostSeen;
 pub use numbers::Numbers;
 pub use observed::{ExternalSeen, InterfaceSeen, NetnsSeen, Observed, RaisedMtu};
 pub use owner::Owner;
-pub use vm::{MachineSeen, MachineSize, MemoryPlace, Process, VmSeen};
+pub use vm::{MachineSeen, MachineSize, MemoryPlace, Process, SetAddress, VmSeen};

@@ -66,10 +66,19 @@ pub struct MachineSeen {
     /// Indices of the cards whose link QEMU has taken down.
     pub links_down: BTreeSet<usize>,
     /// Address that the guest's driver has set for each card, where QEMU tells it.
-    pub addresses: Vec<Option<MacAddr>>,
+    pub addresses: Vec<Option<SetAddress>>,
     /// MTU that the guest was told for each card by its index, at its start. Emulated cards cannot
     /// tell it.
     pub mtus: BTreeMap<usize, Mtu>,
+}
+
+/// Address that a guest's driver has set for a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SetAddress {
+    /// The address.
+    pub mac: MacAddr,
+    /// Place in the order in which the drivers of all VMs have set their addresses.
+    pub order: u64,
 }
 
 /// Number of vCPUs and size of the memory of a VM.

@@ -2,11 +2,11 @@
 
 use taut_api::{MacAddr, Name};
 
-use crate::facts::{Desired, Observed, Owner};
+use crate::facts::{Desired, Observed, Owner, SetAddress};
 
 /// Returns the address that the guest's driver has set for a card, if it is known. Only QEMU's
 /// virtio cards tell it.
-pub fn effective_address(observed: &Observed, owner: &Owner) -> Option<MacAddr> {
+pub fn effective_address(observed: &Observed, owner: &Owner) -> Option<SetAddress> {
     let Owner::Nic(vm, index) = owner else { return None };
     observed.process(vm)?.machine.addresses.get(*index).copied().flatten()
 }
@@ -44,14 +44,14 @@ mod tests {
         let vm = serde_json::from_value(serde_json::json!({ "nic": nics, "power": "on" })).unwrap();
         desired.vms.insert(name.clone(), vm);
         desired.numbers = assign_numbers(&desired).unwrap();
-        let machine =
-            MachineSeen { addresses: vec![Some(other), Some(other), None], ..MachineSeen::default() };
+        let set = |order| Some(SetAddress { mac: other, order });
+        let machine = MachineSeen { addresses: vec![set(7), set(4), None], ..MachineSeen::default() };
         let process = Some(Process { machine, ..Process::default() });
         let vm = VmSeen { process, ..VmSeen::default() };
         let observed = Observed { vms: [(name.clone(), vm)].into(), ..Observed::default() };
         let config = configure_fabric(&desired, &observed, &Placement::default(), None);
-        let told: Vec<_> = config.ports.iter().map(|port| port.effective).collect();
-        assert_eq!(told, [Some(other), Some(other), None]);
+        let told: Vec<_> = config.ports.iter().map(|port| (port.effective, port.effective_order)).collect();
+        assert_eq!(told, [(Some(other), 7), (Some(other), 4), (None, 0)]);
         let rejected = |group: &str, effective| {
             is_rejected(&desired, &group.parse().unwrap(), MacAddr([2, 0, 0, 0, 0, 1]), effective)
         };

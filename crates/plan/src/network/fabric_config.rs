@@ -39,6 +39,7 @@ pub fn configure_fabric(
     let ports = desired.ports().filter_map(|(owner, portgroup, mac)| {
         let kind = kind(desired, observed, &owner)?;
         let group = desired.portgroups.get(portgroup)?;
+        let set = effective_address(observed, &owner);
         Some(PortConfig {
             id: desired.numbers.port(&owner)?,
             owner: owner.to_string(),
@@ -46,7 +47,8 @@ pub fn configure_fabric(
             segment: segment(desired, &owner, &group.vswitch)?,
             vlan: group.vlan.clone(),
             mac,
-            effective: effective_address(observed, &owner),
+            effective: set.map(|set| set.mac),
+            effective_order: set.map_or(0, |set| set.order),
             ip: ip(desired, &owner),
             security: group.security,
             shaping: choose_shaping(desired, &owner, portgroup).shaping(),

@@ -132,7 +132,7 @@ fn show(port: &PortInfo) -> String {
         ("vswitch", port.vswitch.to_string()),
         ("portgroup", port.portgroup.as_ref().map(Name::to_string).unwrap_or_default()),
         ("link", output::word(&port.link)),
-        ("reason", port.reason.clone().or(rejected(port)).unwrap_or_default()),
+        ("reason", port.reason.clone().or(refused_address(port)).unwrap_or_default()),
         ("coalescing", port.coalescing.map_or("none".to_owned(), |coalescing| coalescing.to_string())),
         ("to switch", port.shaping.to_switch.to_string()),
         ("to guest", port.shaping.to_guest.to_string()),
@@ -164,8 +164,8 @@ fn table(ports: &[PortInfo]) -> String {
     );
     for port in ports {
         let trusted = port.trusted.then_some(TRUSTED);
-        let rejected = rejected(port);
-        let reasons = port.reason.as_deref().into_iter().chain(rejected.as_deref());
+        let refused = refused_address(port);
+        let reasons = port.reason.as_deref().into_iter().chain(refused.as_deref());
         for remark in reasons.chain(without_buffers(port)).chain(trusted) {
             text += &format!("port {} ({}): {remark}\n", port.port, port.owner);
         }
@@ -176,12 +176,19 @@ fn table(ports: &[PortInfo]) -> String {
 /// What it means for other guests that a port's front end is trusted.
 const TRUSTED: &str = "trusted: its front end can disturb all guests of this host";
 
-/// Says that a port receives nothing because its guest has changed its address.
-fn rejected(port: &PortInfo) -> Option<String> {
-    let effective = port.effective_mac.filter(|_| port.mac_rejected)?;
-    Some(format!(
-        "receives no frames: its guest has changed its address to {effective}, which the port group rejects"
-    ))
+/// Says that a port does not have the address that its guest has set, and for what reason.
+fn refused_address(port: &PortInfo) -> Option<String> {
+    let effective = port.effective_mac?;
+    match port {
+        PortInfo { mac_rejected: true, .. } => Some(format!(
+            "receives no frames: its guest has changed its address to {effective}, which the port group rejects"
+        )),
+        PortInfo { mac_taken: true, mac: Some(mac), .. } => Some(format!(
+            "keeps {mac}: its guest has changed its address to {effective}, which another port has or no card can \
+             have"
+        )),
+        _ => None,
+    }
 }
 
 /// Says that a guest has never posted a receive buffer: otherwise the first frame had found one.
@@ -231,6 +238,7 @@ mod tests {
             mac: Some("02:00:00:00:00:01".parse().unwrap()),
             effective_mac: None,
             mac_rejected: false,
+            mac_taken: false,
             vswitch: "prod".parse().unwrap(),
             portgroup: Some("lan".parse().unwrap()),
             link: Link::Up,
@@ -284,6 +292,7 @@ mod tests {
             mac: Some("02:00:00:00:00:01".parse().unwrap()),
             effective_mac: None,
             mac_rejected: false,
+            mac_taken: false,
             vswitch: "prod".parse().unwrap(),
             portgroup: Some("lan".parse().unwrap()),
             link: Link::Broken,
@@ -302,6 +311,8 @@ mod tests {
         let effective_mac = Some("02:66:00:00:00:01".parse().unwrap());
         let moved = PortInfo { reason: None, effective_mac, mac_rejected: true, ..port.clone() };
         insta::assert_snapshot!(table(&[moved]).lines().last().unwrap(), @"port 1 (vm/db1/nic0): receives no frames: its guest has changed its address to 02:66:00:00:00:01, which the port group rejects");
+        let taken = PortInfo { reason: None, effective_mac, mac_taken: true, ..port.clone() };
+        insta::assert_snapshot!(table(&[taken]).lines().last().unwrap(), @"port 1 (vm/db1/nic0): keeps 02:00:00:00:00:01: its guest has changed its address to 02:66:00:00:00:01, which another port has or no card can have");
         let silent = PortInfo { reason: None, link: Link::Up, counters, ..port };
         insta::assert_snapshot!(table(&[silent]).lines().last().unwrap(), @"port 1 (vm/db1/nic0): no frame was ever received: the guest has posted no receive buffers");
     }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use taut_api::event::Level;
 use taut_api::fabric::closing::MOST_WAITING;
 use taut_api::fabric::message::Attachment;
-use taut_api::fabric::{ForeignFd, FromFabric, PortId, SessionRecord, ToFabric, discard};
+use taut_api::fabric::{Abilities, ForeignFd, FromFabric, PortId, SessionRecord, ToFabric, discard};
 use taut_api::link::Link;
 
 use super::Shared;
-use super::abilities::Abilities;
+use super::abilities::{fit, unfit};
 use crate::inbox::Message;
 
 /// Text of the event about a descriptor whose close does not end.
@@ -87,7 +87,7 @@ impl Shared {
             }
             FromFabric::Configured { revision, refused } => {
                 conversation.configured = Some(revision);
-                let unfit: Vec<_> = conversation.abilities.unfit(&self.wanted().config).collect();
+                let unfit: Vec<_> = unfit(conversation.abilities, &self.wanted().config).collect();
                 self.board.lock().refused_ports = refused.into_iter().chain(unfit).collect();
             }
             FromFabric::Groups { segment, groups } => {
@@ -157,7 +157,7 @@ impl Shared {
         };
         let mut seen = self.board.lock();
         messages
-            .retain(|(port, message, _)| !seen.observed.attached(*port) && abilities.fit(message).is_some());
+            .retain(|(port, message, _)| !seen.observed.attached(*port) && fit(abilities, message).is_some());
         for (port, ..) in &messages {
             seen.observed.fabric.ports.entry(*port).or_default().attached = true;
         }

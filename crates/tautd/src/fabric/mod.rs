@@ -28,7 +28,7 @@ use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::fabric::channel;
 use taut_api::fabric::message::Attachment;
-use taut_api::fabric::{FabricConfig, ForeignFd, PortId, ToFabric, keep_urgent};
+use taut_api::fabric::{Abilities, Ability, FabricConfig, ForeignFd, PortId, ToFabric, keep_urgent};
 use taut_api::vmci::Cid;
 
 use crate::board::Board;
@@ -36,7 +36,7 @@ use crate::inbox::{CaptureRequest, Inbox};
 use crate::interface;
 use crate::store::Store;
 
-use abilities::Abilities;
+use abilities::fit;
 use connector::Connector;
 use held::Held;
 pub(crate) use launch::Paths;
@@ -191,7 +191,7 @@ impl Fabric {
     /// The fabric is of an earlier version.
     pub(crate) fn check_xdp(&self) -> Result<(), ApiError> {
         match self.0.wire().as_ref() {
-            Some(wire) if !wire.abilities.has_xdp => Err(abilities::no_xdp()),
+            Some(wire) if !wire.abilities.has(Ability::Xdp) => Err(abilities::no_xdp()),
             _ => Ok(()),
         }
     }
@@ -220,7 +220,7 @@ impl Fabric {
                 "no fabric runs at the moment",
                 "try again; `taut events` shows what happened to the last one",
             )),
-            Some(Wire { abilities, .. }) if !abilities.has_captures => Err(ApiError::new(
+            Some(Wire { abilities, .. }) if !abilities.has(Ability::Captures) => Err(ApiError::new(
                 ErrorKind::Unavailable,
                 "the running fabric is of an earlier version that does not capture frames",
                 "to replace it while traffic goes on: taut daemon upgrade-fabric",
@@ -295,7 +295,7 @@ impl Shared {
 /// ends, and the supervisor tells this fabric or the next one everything.
 fn send(wire: Option<&Wire>, message: &ToFabric, fds: &[Arc<ForeignFd>]) {
     let Some(Wire { stream, abilities }) = wire else { return };
-    let Some(message) = abilities.fit(message) else { return };
+    let Some(message) = fit(*abilities, message) else { return };
     let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
     if let Err(error) = channel::send_within(stream, &*message, &fds, PATIENCE) {
         tracing::debug!(%error, "the fabric did not take a message");

@@ -8,10 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Instant;
 
-use taut_api::fabric::{ForeignFd, FromFabric, PortId, ToFabric, channel};
+use taut_api::fabric::{Abilities, ForeignFd, FromFabric, PortId, ToFabric, channel};
 
 use super::Shared;
-use super::abilities::Abilities;
+use super::abilities::{fit, unfit};
 use super::conversation::Conversation;
 use super::held::Attach;
 use super::supervisor::{Greeting, PATIENCE};
@@ -63,8 +63,8 @@ impl Shared {
             (wanted.config.clone(), held.messages(), held.host_sockets(), held.ports().len() as u32)
         };
         let revision = config.revision;
-        let unfit: Vec<_> = abilities.unfit(&config).collect();
-        messages.retain(|(_, message, _)| abilities.fit(message).is_some());
+        let unfit: Vec<_> = unfit(abilities, &config).collect();
+        messages.retain(|(_, message, _)| fit(abilities, message).is_some());
         let answers = messages.len();
         messages.extend(host_sockets);
         let mut refused = BTreeMap::new();
@@ -158,7 +158,7 @@ fn tell(
     messages: &[Attach],
 ) -> io::Result<()> {
     channel::send_within(stream, &ToFabric::StandBy, &[], PATIENCE)?;
-    if let Some(configure) = abilities.fit(configure) {
+    if let Some(configure) = fit(abilities, configure) {
         channel::send_within(stream, &*configure, &[], PATIENCE)?;
     }
     attach(stream, messages)

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use taut_api::event::Level;
-use taut_api::fabric::{FromFabric, PROTOCOL, ToFabric, channel, closing};
+use taut_api::fabric::{Abilities, Ability, FromFabric, PROTOCOL, ToFabric, channel, closing};
 
-use super::abilities::Abilities;
+use super::abilities::fit;
 use super::conversation::Conversation;
 use super::successor::Watch;
 use super::{Shared, Wire};
@@ -195,7 +195,7 @@ impl Shared {
         stream: &UnixStream,
         mut conversation: Conversation,
     ) -> io::Result<End> {
-        self.board.lock().note_fabric(&conversation.version, conversation.abilities.has_network_io);
+        self.board.lock().note_fabric(&conversation.version, conversation.abilities.has(Ability::NetworkIo));
         let mut next_ping = Instant::now() + PING;
         loop {
             if self.upgrades.is_asked_for() && self.is_ready(&conversation) {
@@ -236,7 +236,7 @@ impl Shared {
             self.close_blocked(port);
         }
         self.shut_out_clogged();
-        if !conversation.abilities.answers_pings {
+        if !conversation.abilities.has(Ability::AnswersPings) {
             return Ok(());
         }
         let longest = PING * MOST_UNANSWERED;
@@ -270,33 +270,7 @@ impl Shared {
             _ => error,
         });
         match answer? {
-            Some((
-                FromFabric::Welcome {
-                    protocol: PROTOCOL,
-                    version,
-                    revision,
-                    answers_pings,
-                    has_uplinks,
-                    balances_load,
-                    has_netdevs,
-                    has_captures,
-                    has_network_io,
-                    asks_ipv6,
-                    has_xdp,
-                    ..
-                },
-                _,
-            )) => {
-                let abilities = Abilities {
-                    answers_pings,
-                    has_uplinks,
-                    balances_load,
-                    has_netdevs,
-                    has_captures,
-                    has_network_io,
-                    asks_ipv6,
-                    has_xdp,
-                };
+            Some((FromFabric::Welcome { protocol: PROTOCOL, version, revision, abilities, .. }, _)) => {
                 Ok(Greeting { version, revision, abilities })
             }
             Some((FromFabric::Welcome { protocol, .. }, _)) => Err(io::Error::other(format!(
@@ -317,7 +291,7 @@ impl Shared {
             wanted.config.revision = wanted.config.revision.max(revision) + 1;
             wanted.config.clone()
         };
-        if let Some(configure) = abilities.fit(&ToFabric::Configure(config)) {
+        if let Some(configure) = fit(abilities, &ToFabric::Configure(config)) {
             channel::send_within(stream, &*configure, &[], PATIENCE)?;
         }
         *wire = Some(Wire { stream: stream.try_clone()?, abilities });

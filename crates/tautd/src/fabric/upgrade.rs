@@ -18,7 +18,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::event::Level;
-use taut_api::fabric::{ClosingQueue, ForeignFd, FromFabric, PortId, SessionRecord, ToFabric, channel};
+use taut_api::fabric::{
+    Ability, ClosingQueue, ForeignFd, FromFabric, PortId, SessionRecord, ToFabric, channel,
+};
 use taut_api::route::UpgradedFabric;
 use tokio::sync::oneshot;
 
@@ -156,7 +158,7 @@ impl Shared {
         {
             let mut seen = self.board.lock();
             seen.observed.fabric.pid = Some(process.pid());
-            seen.note_fabric(&conversation.version, conversation.abilities.has_network_io);
+            seen.note_fabric(&conversation.version, conversation.abilities.has(Ability::NetworkIo));
         }
         self.upgrades.answer(&Ok(report));
         Ok(Some(Running { process, stream, origin: Origin::TookOver(conversation) }))

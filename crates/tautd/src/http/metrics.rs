@@ -305,6 +305,7 @@ mod tests {
             mac: Some(MacAddr([2; 6])),
             effective_mac: None,
             mac_rejected: false,
+            mac_taken: false,
             vswitch: "prod".parse().unwrap(),
             portgroup: Some("lan".parse().unwrap()),
             link: Link::Up,

@@ -68,6 +68,10 @@ fn admit(
     vm: &VmDesired,
 ) -> Result<(), ApiError> {
     definition::check_changed(&vm.vm)?;
+    // A VM without room for its buffers, which an earlier version has admitted, stays changeable.
+    if desired.vms.get(name).is_none_or(|now| definition::check_buffers(&now.vm).is_ok()) {
+        definition::check_buffers(&vm.vm)?;
+    }
     admit_vm(desired, name, &vm.vm)?;
     if !is_default(&patch.placement) {
         admit_placement(&observed.host, name, &vm.vm.placement)?;

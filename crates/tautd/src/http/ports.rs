@@ -36,13 +36,14 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
         let Some(group) = desired.portgroups.get(portgroup) else { continue };
         let (link, reason) = status::port_link(desired, &seen, &owner);
         let counters = counters(app, port)?;
-        let effective_mac = effective_address(&seen.observed, &owner);
+        let effective_mac = effective_address(&seen.observed, &owner).map(|set| set.mac);
         ports.push(PortInfo {
             port: u32::from(port.0),
             owner: owner.to_string(),
             mac: Some(mac),
             effective_mac,
             mac_rejected: effective_mac.is_some_and(|to| is_rejected(desired, portgroup, mac, to)),
+            mac_taken: effective_mac.is_some() && counters.address_refused,
             vswitch: group.vswitch.clone(),
             portgroup: Some(portgroup.clone()),
             link,
@@ -63,6 +64,7 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
             mac: None,
             effective_mac: None,
             mac_rejected: false,
+            mac_taken: false,
             vswitch: uplink.vswitch.clone(),
             portgroup: None,
             link: status.link,

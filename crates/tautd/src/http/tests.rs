@@ -1,6 +1,7 @@
 //! Tests of the router with a store of its own. Of the host, only the size of its memory is known.
 
 mod access;
+mod addresses;
 mod capture;
 mod first_hour;
 mod kvm;

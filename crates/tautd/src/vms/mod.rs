@@ -181,8 +181,10 @@ impl Vms {
     ) -> Option<Vec<Option<MacAddr>>> {
         self.running.get(name).filter(|vm| vm.process.pid() == pid)?;
         let message = "the addresses of its cards cannot be recorded: the next daemon asks QEMU again";
-        let mut before = addresses.to_vec();
-        self.record_change(name, message, |vm| std::mem::swap(&mut vm.facts.addresses, &mut before));
+        let orders = self.running.values().flat_map(|vm| &vm.facts.address_orders);
+        let place = orders.max().map_or(1, |last| last + 1);
+        let mut before = Vec::new();
+        self.record_change(name, message, |vm| before = vm.facts.set_addresses(addresses, place));
         Some(before)
     }
 
@@ -350,7 +352,7 @@ impl Running {
                 disk_limits: facts.disk_limits,
                 size: facts.size,
                 links_down: facts.links_down.clone(),
-                addresses: facts.addresses.clone(),
+                addresses: facts.set_by_drivers(),
                 mtus: facts.mtus.iter().copied().collect(),
             },
             confinement: facts.user.map(|user| Confinement {

@@ -8,7 +8,7 @@ use taut_api::enforcement::ProcessLimits;
 use taut_api::machine::{DiskLimits, VmAccelerator};
 use taut_api::vm::VmKind;
 use taut_api::{MacAddr, Mtu};
-use taut_plan::facts::MachineSize;
+use taut_plan::facts::{MachineSize, SetAddress};
 use taut_vm::launch::{RunPaths, Tuning};
 
 use crate::process::Identity;
@@ -47,6 +47,10 @@ pub(super) struct Facts {
     /// Address that the guest's driver has set for each card, where QEMU tells it.
     #[serde(default)]
     pub(super) addresses: Vec<Option<MacAddr>>,
+    /// Place of each of these addresses in the order in which all of them were set; none of an
+    /// earlier version's.
+    #[serde(default)]
+    pub(super) address_orders: Vec<u64>,
     /// MTU that the guest was told for each card by its index; none of an earlier version's. A map
     /// would have keys that serde reads as text in a flattened record.
     #[serde(default)]
@@ -79,6 +83,33 @@ pub(super) struct ImageFile {
     /// Device and inode of its file.
     #[serde(default)]
     pub(super) file: Option<(u64, u64)>,
+}
+
+impl Facts {
+    /// Takes over the addresses of its cards, and returns those before. `place` is the next place
+    /// in the order in which drivers set addresses.
+    pub(super) fn set_addresses(
+        &mut self,
+        addresses: &[Option<MacAddr>],
+        mut place: u64,
+    ) -> Vec<Option<MacAddr>> {
+        let before = std::mem::replace(&mut self.addresses, addresses.to_vec());
+        self.address_orders.resize(addresses.len(), 0);
+        for (index, order) in self.address_orders.iter_mut().enumerate() {
+            if before.get(index) != addresses.get(index) {
+                *order = place;
+                place += 1;
+            }
+        }
+        before
+    }
+
+    /// Returns the addresses of its cards, where they are known.
+    pub(super) fn set_by_drivers(&self) -> Vec<Option<SetAddress>> {
+        let order = |index: usize| self.address_orders.get(index).copied().unwrap_or_default();
+        let cards = self.addresses.iter().enumerate();
+        cards.map(|(index, mac)| mac.map(|mac| SetAddress { mac, order: order(index) })).collect()
+    }
 }
 
 /// A VM counts as started if an earlier version of the daemon, which did not record it, left it.

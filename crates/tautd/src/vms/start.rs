@@ -105,6 +105,7 @@ impl Vms {
             limits: Some(limits),
             links_down: BTreeSet::new(),
             addresses: Vec::new(),
+            address_orders: Vec::new(),
             mtus: place.mtus.clone().into_iter().collect(),
             ready: false,
             private_cards: private_cards(spec),

@@ -270,3 +270,33 @@ fn a_running_vm_is_observed_without_its_run_directory() {
     vms.kill(&name);
     wait_for_end(&mut vms, &name);
 }
+
+#[test]
+fn the_order_in_which_drivers_set_addresses_survives_the_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let [a, b]: [Name; 2] = ["a", "b"].map(|name| name.parse().unwrap());
+    make_program(dir.path(), "exec sleep 60");
+    let mut vms = adopt(dir.path()).unwrap();
+    let [of_a, of_b] = [&a, &b].map(|name| start(&mut vms, name).unwrap());
+    let mac = |last| Some(MacAddr([2, 0, 0, 0, 0, last]));
+    let orders = |vms: &Vms, name: &Name| -> Vec<_> {
+        let addresses = vms.observe(name).process.unwrap().machine.addresses;
+        addresses.into_iter().map(|set| set.map(|set| (set.mac.0[5], set.order))).collect()
+    };
+    vms.record_addresses(&b, of_b, &[mac(1), None]).unwrap();
+    assert_eq!(vms.record_addresses(&a, of_a, &[mac(2)]), Some(Vec::new()));
+    let [first, second] = [orders(&vms, &b)[0].unwrap(), orders(&vms, &a)[0].unwrap()];
+    assert!(first.0 == 1 && second.0 == 2 && first.1 < second.1, "{first:?} {second:?}");
+    // Only an address that changes goes to the end.
+    assert_eq!(vms.record_addresses(&b, of_b, &[mac(1), mac(2)]), Some(vec![mac(1), None]));
+    let [kept, later] = orders(&vms, &b)[..] else { panic!() };
+    assert!(kept == Some(first) && later.unwrap().1 > second.1, "{later:?}");
+    assert_eq!(vms.record_addresses(&a, of_b, &[mac(3)]), None, "that is no process of this VM");
+
+    let next = adopt(dir.path()).unwrap();
+    assert_eq!([orders(&next, &b), orders(&next, &a)], [vec![kept, later], vec![Some(second)]]);
+    for name in [&a, &b] {
+        vms.kill(name);
+        wait_for_end(&mut vms, name);
+    }
+}

@@ -12,14 +12,14 @@ use taut_api::shares::MemoryLimit;
 use taut_api::vm::{Boot, Disk, LatencySensitivity, NicModel, NicSpec, VmKind, VmSpec};
 use taut_api::{ApiError, Bytes};
 
-use super::{passthrough, vmci};
+use super::{buffers, passthrough, vmci};
 use crate::error::invalid;
 use crate::named_file::NamedFile;
 
 /// Least memory of a VM under QEMU. A Debian kernel with an initial RAM file system needs a little
 /// more, other systems need less.
 const LEAST_QEMU: Bytes = Bytes::mib(64);
-/// Least memory of a micro VM: rings, buffers and some spare room.
+/// Least memory of a micro VM: rings and buffers of usual cards, and some spare room.
 const LEAST_MICRO: Bytes = Bytes::mib(16);
 /// Most memory of a VM. No host has more, and larger addresses would overflow elsewhere.
 const MOST: Bytes = Bytes(64 << 40);
@@ -40,7 +40,8 @@ pub(super) fn check(spec: &VmSpec) -> Result<(), ApiError> {
     passthrough::check(spec)?;
     system(spec)?;
     nics(&spec.nics, spec.kind)?;
-    spec.vmci.as_ref().map_or(Ok(()), vmci::check)
+    spec.vmci.as_ref().map_or(Ok(()), vmci::check)?;
+    buffers::check(spec)
 }
 
 /// Checks the settings of a VM that can change while it exists, but for those of its cards and its

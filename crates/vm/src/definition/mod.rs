@@ -1,5 +1,6 @@
 //! VM files: reads them, fills in defaults and checks them.
 
+mod buffers;
 mod check;
 mod file;
 mod passthrough;
@@ -62,6 +63,14 @@ pub fn parse(request: &CreateVm) -> Result<Parsed, ApiError> {
 /// [`taut_api::error::ErrorKind::Invalid`], with the values.
 pub fn check_changed(spec: &VmSpec) -> Result<(), ApiError> {
     check::check_changed(spec)
+}
+
+/// Checks that the memory of a micro VM has room for the rings and buffers of its devices.
+///
+/// # Errors
+/// [`taut_api::error::ErrorKind::Invalid`] for the first device without room, with its numbers.
+pub fn check_buffers(spec: &VmSpec) -> Result<(), ApiError> {
+    buffers::check(spec)
 }
 
 fn make_absolute(spec: &mut VmSpec, base: &Path) {

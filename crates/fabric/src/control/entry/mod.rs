@@ -103,6 +103,18 @@ impl Entry {
         }
     }
 
+    /// Returns whether a port receives frames: a guest has started its rings, or a device is
+    /// attached, and the policy accepts its address.
+    pub(super) fn receives(&self) -> bool {
+        self.port().is_some_and(|(config, port)| port.receiving() != 0 && !config.is_cut_off())
+    }
+
+    /// Returns the number of the start of a port's first queue, which gets the fabric's own frames;
+    /// `None` if the port receives none.
+    pub(super) fn first_start(&self) -> Option<u32> {
+        self.port().filter(|_| self.receives()).map(|(_, port)| port.first_starts())
+    }
+
     /// Tells whether something is attached whose other end sends more descriptors than can be
     /// closed.
     pub(super) fn is_clogged(&self) -> bool {
@@ -331,3 +343,6 @@ impl Entry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,7 @@ use crate::net::vlan::{EditedStart, TagEdit};
 use crate::port::wait_budget::LONGEST_WAIT;
 use crate::port::{Body, Failure, Frame, Put};
 use crate::switch::index::MemberIdx;
-use crate::switch::segment::Member;
+use crate::switch::member::Member;
 use crate::switch::target::Target;
 
 impl Forwarder<'_> {

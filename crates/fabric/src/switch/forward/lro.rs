@@ -7,8 +7,8 @@ use super::Forwarder;
 use crate::lro::Merged;
 use crate::net::ethernet;
 use crate::switch::index::MemberIdx;
+use crate::switch::member::Member;
 use crate::switch::policy::{self, Route};
-use crate::switch::segment::Member;
 
 impl Forwarder<'_> {
     /// Tells whether the receiver of this TCP frame accepts it merged with others: only a guest

@@ -15,7 +15,7 @@ use crate::net::ethernet::TAG;
 use crate::net::vlan::{EditedStart, TagEdit};
 use crate::port::{Body, Frame, Put};
 use crate::switch::index::MemberIdx;
-use crate::switch::segment::Member;
+use crate::switch::member::Member;
 
 impl Forwarder<'_> {
     /// Has captures record a frame of a watched sender that is done.

@@ -285,7 +285,11 @@ fn address(nic: &NicSpec) -> String {
 
 /// Renders the address that the guest's driver has set; empty if it is not known.
 fn effective_address(port: &NicStatus) -> String {
-    let remark = if port.mac_rejected { " (rejected)" } else { "" };
+    let remark = match (port.mac_rejected, port.mac_taken) {
+        (true, _) => " (rejected)",
+        (false, true) => " (refused)",
+        (false, false) => "",
+    };
     port.effective_mac.map(|mac| format!("{mac}{remark}")).unwrap_or_default()
 }
 

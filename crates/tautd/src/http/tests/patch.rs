@@ -1,6 +1,8 @@
 //! Several settings of a VM in one request.
 
-use taut_api::Bytes;
+use taut_api::vm::VmDesired;
+use taut_api::{Bytes, Name};
+use taut_plan::Desired;
 use taut_plan::facts::{MachineSeen, MachineSize};
 
 use super::*;
@@ -252,4 +254,23 @@ fn a_card_gets_a_shaping_of_its_own_and_gives_it_back() {
     let back = set(json!({ "to_guest": "default", "to_switch": "default" })).is(200);
     assert_eq!(in_force(&back), group);
     assert_eq!(back["spec"]["nic"][1].get("shaping"), None);
+}
+
+#[test]
+fn a_micro_vm_keeps_room_for_its_buffers_and_one_that_never_had_it_stays_changeable() {
+    let server = Server::with_lan();
+    let file = "kind = \"micro\"\nmemory = \"22MiB\"\n[[nic]]\nportgroup = \"lan\"\nrings = { rx = 1024, tx = 1024 }\n";
+    server.create("m", file).is(201);
+    let less = json!({ "machine": { "memory": "20MiB" } });
+    server.patch("/v1/vms/m", &less).refuses(400, &["need memory = 22MiB", "20MiB"]);
+    server.patch("/v1/vms/m", &json!({ "machine": { "memory": "24MiB" } })).is(200);
+    // An earlier version has admitted it.
+    let shrink = |_: &Desired, _: &Name, vm: &mut VmDesired| {
+        vm.vm.memory = Bytes::mib(16);
+        Ok(())
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let written = runtime.block_on(super::super::vms::write_vm(&server.app, &"m".parse().unwrap(), shrink));
+    assert!(written.is_ok());
+    server.patch("/v1/vms/m", &less).is(200);
 }

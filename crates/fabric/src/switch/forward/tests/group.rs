@@ -24,7 +24,7 @@ fn snooping_rig() -> Rig {
     snooping.change(|groups| {
         groups.set_ports(rig.configs.iter().map(setup).collect());
         for config in &rig.configs {
-            assert!(groups.see(config.id, true));
+            assert!(groups.see(config.id, Some(1)));
             groups.asked(config.id, 0);
         }
     });
