@@ -66,7 +66,7 @@ impl UplinkBackend {
     }
 }
 
-/// Way in which an XDP socket and its program work at an interface.
+/// Way in which XDP sockets and their program work at an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct XdpMode {
     /// True if the interface's driver runs the program. Otherwise the kernel does after it has made
@@ -75,6 +75,10 @@ pub struct XdpMode {
     /// True if the interface reads and writes frames in shared memory; false if the kernel copies
     /// them.
     pub zero_copy: bool,
+    /// Number of the interface's receive queues, each with a socket; 0 if an earlier version has
+    /// not noted it. Frames are sent by the first one.
+    #[serde(default)]
+    pub queues: u32,
 }
 
 /// State of an uplink.

@@ -1,6 +1,6 @@
 //! Uplinks by XDP sockets.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use taut_tests::{Cable, Netns, Taut, eventually, ip, kill_9};
@@ -19,6 +19,29 @@ fn until_detached(card: &str) {
     eventually("the program is detached", || (!Cable::state_of(card).contains("xdp")).then_some(()));
 }
 
+/// Sets the number of queues of both ends of a veth card.
+fn set_queues(veth: &Veth, count: u32) {
+    let count = count.to_string();
+    let of_card = ["-L", &veth.card, "rx", &count, "tx", &count];
+    let of_peer = ["-L", "eth0", "rx", &count, "tx", &count];
+    let mut card = Command::new("ethtool");
+    let mut peer = veth.outside.command("ethtool");
+    card.args(of_card);
+    peer.args(of_peer);
+    // The driver of a card with an XDP program wants as many queues as the other end sends by.
+    for ethtool in [&mut card, &mut peer] {
+        let done = ethtool.output().expect("ethtool can be run");
+        assert!(done.status.success(), "{done:?}");
+    }
+}
+
+/// Sends echo requests of many flows into a namespace, which use all queues of a card with many.
+fn many_flows_pass(veth: &Veth, inside: &Netns) {
+    for flow in 0..24 {
+        assert_eq!(veth.outside.pings(&inside.ip, 1), 1, "flow {flow}");
+    }
+}
+
 /// A veth card whose other end is in a namespace, with an address.
 struct Veth {
     card: String,
@@ -31,7 +54,7 @@ impl Veth {
         let card = format!("tx{:x}", std::process::id());
         let name = &outside.name;
         ip(&format!("netns add {name}"));
-        ip(&format!("link add {card} {options} type veth peer name eth0 netns {name}"));
+        ip(&format!("link add {card} {options} type veth peer name eth0 {options} netns {name}"));
         ip(&format!("-n {name} addr add {}/24 dev eth0", outside.ip));
         ip(&format!("-n {name} link set eth0 up"));
         Self { card, outside }
@@ -61,7 +84,8 @@ fn ports_reach_the_outside_by_an_xdp_socket_and_are_reached() {
 
     let uplink = taut.json(["uplink", "show", &cable.card]);
     assert_eq!(uplink["spec"]["backend"], "xdp", "{uplink}");
-    assert_eq!(uplink["status"]["xdp"], serde_json::json!({ "native": true, "zero_copy": false }));
+    let mode = serde_json::json!({ "native": true, "zero_copy": false, "queues": 1 });
+    assert_eq!(uplink["status"]["xdp"], mode);
     let shown = taut.ok(["uplink", "show", &cable.card]);
     assert!(shown.contains("xdp, native, copy"), "{shown}");
     assert!(cable.state().contains("xdp"), "{}", cable.state());
@@ -79,10 +103,88 @@ fn a_card_with_an_xdp_program_is_given_back_as_it_was() {
         taut.ok([&["uplink", "add", "sw", &cable.card][..], &XDP].concat());
         assert!(cable.state().contains("xdp"));
         taut.ok(["uplink", "remove", &cable.card]);
-        until_detached(&cable.card);
-        assert_eq!(cable.state(), before);
-        eventually("the card is not promiscuous", || (cable.promiscuity() == 0).then_some(()));
+        assert_eq!((cable.state(), cable.promiscuity()), (before.clone(), 0));
     }
+}
+
+#[test]
+fn a_card_that_was_in_another_namespace_has_no_program_there_and_works_again() {
+    let taut = Taut::start().with_lan();
+    let veth = Veth::new(&taut, "");
+    let Veth { card, outside } = &veth;
+    taut.ok([&["uplink", "add", "sw", card][..], &XDP].concat());
+    let inside = Netns::attach(&taut, "in", "lan", "10.72.0.2");
+    inside.reaches(&outside.ip, 5);
+    // It keeps its number, so it looks like the same interface when it is back.
+    ip(&format!("link set {card} netns {}", outside.name));
+    eventually("the program is gone", || {
+        let shown = outside.run("ip", ["-d", "link", "show", "dev", card.as_str()]).stdout;
+        (!String::from_utf8_lossy(&shown).contains("xdp")).then_some(())
+    });
+    ip(&format!("-n {} link set {card} netns {}", outside.name, std::process::id()));
+    eventually("the uplink works again", || (inside.pings(&outside.ip, 1) == 1).then_some(()));
+}
+
+#[test]
+fn each_queue_of_a_card_has_a_socket_also_when_there_are_more_than_before() {
+    let taut = Taut::start().with_lan();
+    let veth = Veth::new(&taut, "numrxqueues 3 numtxqueues 3");
+    let card = &veth.card;
+    set_queues(&veth, 1);
+    taut.ok([&["uplink", "add", "sw", card][..], &XDP].concat());
+    let inside = Netns::attach(&taut, "in", "lan", "10.72.0.2");
+    inside.reaches(&veth.outside.ip, 5);
+
+    set_queues(&veth, 3);
+    eventually("the uplink has taken up the queues", || {
+        let status = &taut.json(["uplink", "show", card])["status"];
+        (status["attached"] == true && status["xdp"]["queues"] == 3).then_some(())
+    });
+    let shown = taut.ok(["uplink", "show", card]);
+    assert!(shown.contains("xdp, native, copy, 3 queues"), "{shown}");
+    inside.reaches(&veth.outside.ip, 1);
+    many_flows_pass(&veth, &inside);
+
+    kill_9(taut.fabric_pid());
+    inside.reaches(&veth.outside.ip, 1);
+    many_flows_pass(&veth, &inside);
+    let logs = taut.logs();
+    assert!(logs.matches(ACCOUNTED).count() >= 3 && !logs.contains(MISSING), "{logs}");
+    taut.ok(["uplink", "remove", card]);
+    until_detached(card);
+}
+
+#[test]
+fn frames_wait_for_a_card_that_is_set_down_but_not_for_long() {
+    let Rig { taut, cable, mut a, .. } = Rig::with(&XDP);
+    let set = |state| ip(&format!("link set {} {state}", cable.card));
+    let mut number = 0;
+    // The kernel has the frame before the switch knows that the card has no link.
+    let mut leave_a_frame = || {
+        number += 1;
+        set("down");
+        send(&mut a, &frame(OUTSIDE, A, &[], number));
+        number
+    };
+    eventually("a frame is sent late, without another one", || {
+        let number = leave_a_frame();
+        set("up");
+        let late = cable.receive_within(Duration::from_secs(1));
+        (late? == frame(OUTSIDE, A, &[], number)).then_some(())
+    });
+
+    let old = leave_a_frame();
+    eventually("the frame is too old", || taut.logs().contains("the XDP socket is given up").then_some(()));
+    assert!(cable.state().contains("state DOWN"), "{}", cable.state());
+    cable.drain();
+    set("up");
+    let new = frame(OUTSIDE, A, &[], 0);
+    eventually("the uplink works again", || {
+        send(&mut a, &new);
+        let got = cable.receive_within(Duration::from_millis(200))?;
+        assert_ne!(got, frame(OUTSIDE, A, &[], old), "the old frame is not sent");
+        (got == new).then_some(())
+    });
 }
 
 #[test]
@@ -192,11 +294,12 @@ fn an_xdp_socket_that_cannot_be_is_refused_with_the_reason() {
     refused(&taut, &cable.card, &XDP, "its MTU is 9000");
     taut.ok(["uplink", "remove", &cable.card]);
     ip(&format!("link set {} mtu 1500", cable.card));
-    let veth = Veth::new(&taut, "numrxqueues 2 numtxqueues 2");
-    refused(&taut, &veth.card, &XDP, "it has 2 receive queues");
+    let veth = Veth::new(&taut, "numrxqueues 33 numtxqueues 33");
+    set_queues(&veth, 33);
+    refused(&taut, &veth.card, &XDP, "it has 33 receive queues");
     taut.ok(["uplink", "remove", &veth.card]);
 
     taut.ok([&["uplink", "add", "sw", &cable.card][..], &XDP].concat());
     let other = Taut::start().with_lan();
-    refused(&other, &cable.card, &XDP, "another XDP socket uses its queue");
+    refused(&other, &cable.card, &XDP, "another XDP program is attached to it");
 }

@@ -97,10 +97,11 @@ pub enum Attachment {
     /// A packet socket that is bound to a network card, with a ring for received frames; and the
     /// file of the kernel that tells whether the card has a carrier.
     Packet(PacketSocket),
-    /// An XDP socket that is bound to a network card, with four other descriptors: the file of the
-    /// kernel that tells whether the card has a carrier, the memory of its frames, the link of the
-    /// program that hands it frames, and a packet socket that makes the card promiscuous. The last
-    /// two are only kept open.
+    /// An XDP socket that is bound to the first queue of a network card, with four other
+    /// descriptors: the file of the kernel that tells whether the card has a carrier, the memory of
+    /// its frames, the link of the program that hands it frames, and a packet socket that makes the
+    /// card promiscuous. The last two are only kept open. Socket and memory of each other queue
+    /// follow.
     Xdp(Box<XdpSocket>),
     /// A session that another fabric began, with its descriptors.
     Session(SessionRecord),
@@ -110,7 +111,7 @@ impl Attachment {
     /// Returns the number of descriptors of a device or listening socket.
     pub const fn descriptors(&self) -> usize {
         match self {
-            Self::Xdp(_) => 5,
+            Self::Xdp(setup) => 5 + 2 * setup.other_queues as usize,
             Self::Packet(_) => 2,
             Self::Connected | Self::Listening | Self::Tap { .. } | Self::Session(_) => 1,
         }
@@ -140,8 +141,8 @@ pub struct PacketRing {
     pub blocks: u32,
 }
 
-/// Properties of an XDP socket (`AF_XDP`), as `tautd` has set it up. Descriptors and addresses in
-/// its rings have the kernel's format.
+/// Properties of the XDP sockets (`AF_XDP`) of a card, as `tautd` has set them up. Descriptors and
+/// addresses in rings have the kernel's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XdpSocket {
     /// Ring of received frames.
@@ -154,6 +155,13 @@ pub struct XdpSocket {
     pub completion: XdpRing,
     /// Memory of the frames.
     pub memory: XdpMemory,
+    /// True if the card reads and writes frames in the memory, and has chunks in rings of its own.
+    #[serde(default)]
+    pub zero_copy: bool,
+    /// Number of further queues of the card. Each has a socket with rings of the same shape, which
+    /// receives only, and memory of the shape [`XdpMemory::receiving_only`].
+    #[serde(default)]
+    pub other_queues: u16,
 }
 
 /// Shape of a ring of an XDP socket: offsets in its mapping.
@@ -189,6 +197,12 @@ pub struct XdpMemory {
 impl XdpMemory {
     /// Offset of the words for chunks of frames to be sent.
     pub const WORDS: u64 = 4096;
+
+    /// Returns the shape of a memory with the same chunks for received frames, and no others.
+    #[must_use]
+    pub const fn receiving_only(&self) -> Self {
+        Self { sending: 0, first: Self::WORDS, ..*self }
+    }
 
     /// Returns the bytes of the file.
     pub const fn bytes(&self) -> u64 {

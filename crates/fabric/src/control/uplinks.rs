@@ -114,10 +114,15 @@ impl Control {
     /// Sends a frame by an uplink. Returns whether the card has taken it.
     fn send_by(&self, uplink: PortId, frame: &[u8]) -> bool {
         let Some((_, uplink)) = self.entries.get(&uplink).and_then(Entry::port) else { return false };
-        let slot = &mut uplink.rx(PairIdx::FIRST);
+        let pair = PairIdx::FIRST;
+        let mut slot = uplink.rx(pair);
         let is_taken = put_own(uplink, slot.end.as_mut(), frame);
-        // The rest, if there is one, is sent with the next frame of a port.
-        slot.publish(Instant::now(), &uplink.counters);
+        let later = slot.publish(Instant::now(), &uplink.counters);
+        drop(slot);
+        if later.is_some() {
+            // The queue's worker has timers. It sends what the kernel has not taken.
+            self.workers.recheck(uplink.id);
+        }
         is_taken
     }
 }

@@ -44,7 +44,7 @@ impl Port {
                 let end = TxEnd::Vnic(vnic::Tx::new(ring, coalescing)?);
                 let mut slot = self.tx(pair);
                 *slot = TxSlot::default();
-                slot.watch = Some(mailboxes.events(self.owner(pair)).watch(kick, token, READABLE)?);
+                slot.watches.push(mailboxes.events(self.owner(pair)).watch(kick, token, READABLE)?);
                 slot.end = Some(end);
             }
         }
@@ -98,7 +98,7 @@ impl Port {
         set_nonblocking(&*device)?;
         let rx = RxEnd::Tap(tap::Rx::new(Arc::clone(&device), offloads));
         let tx = TxEnd::Tap(tap::Tx::new(Arc::clone(&device)));
-        self.attach(device, READABLE, (rx, tx), mailboxes)
+        self.attach(vec![device], READABLE, (rx, tx), mailboxes)
     }
 
     /// Attaches the stream of an emulated card.
@@ -107,7 +107,7 @@ impl Port {
         let socket = Arc::new(fd);
         let rx = RxEnd::Stream(stream::Rx::new(Arc::clone(&socket)));
         let tx = TxEnd::Stream(stream::Tx::new(Arc::clone(&socket)));
-        self.attach(socket, READABLE | EventFlags::OUT, (rx, tx), mailboxes)
+        self.attach(vec![socket], READABLE | EventFlags::OUT, (rx, tx), mailboxes)
     }
 
     /// Attaches a packet socket that is bound to a card of the host.
@@ -122,7 +122,7 @@ impl Port {
         let tx = TxEnd::Packet(packet::Tx::new(&socket, setup, self.counters.clone())?);
         // An epoll set has one watch for each descriptor.
         let room = socket.as_fd().try_clone_to_owned()?;
-        self.attach(socket, READABLE, (rx, tx), mailboxes)?;
+        self.attach(vec![socket], READABLE, (rx, tx), mailboxes)?;
         let pair = PairIdx::FIRST;
         let token = token::of_queue(self.id, QueueIdx::receive(pair));
         let events = mailboxes.events(self.owner(pair));
@@ -130,22 +130,23 @@ impl Port {
         Ok(())
     }
 
-    /// Attaches an XDP socket that is bound to a card of the host, with the memory of its frames.
+    /// Attaches the XDP sockets of a card of the host: those of its queues, in their order. The
+    /// first one sends.
     pub fn attach_xdp(
         &self,
-        socket: Arc<ForeignFd>,
-        memory: &ForeignFd,
+        queues: &[xdp::Queue],
         setup: &XdpSocket,
         mailboxes: &Mailboxes,
     ) -> io::Result<()> {
-        set_nonblocking(&*socket)?;
-        let (rx, tx) = xdp::map(self.id, &socket, memory, setup)?;
-        self.attach(socket, READABLE, (RxEnd::Xdp(rx), TxEnd::Xdp(tx)), mailboxes)
+        queues.iter().try_for_each(|queue| set_nonblocking(&*queue.socket))?;
+        let (rx, tx) = xdp::map(self.id, queues, setup)?;
+        let sockets = queues.iter().map(|queue| Arc::clone(&queue.socket)).collect();
+        self.attach(sockets, READABLE, (RxEnd::Xdp(rx), TxEnd::Xdp(tx)), mailboxes)
     }
 
     fn attach(
         &self,
-        device: Arc<ForeignFd>,
+        devices: Vec<Arc<ForeignFd>>,
         flags: EventFlags,
         (rx, tx): (RxEnd, TxEnd),
         mailboxes: &Mailboxes,
@@ -160,7 +161,9 @@ impl Port {
         let mut slot = self.tx(pair);
         *slot = TxSlot::default();
         let token = token::of_queue(self.id, QueueIdx::transmit(pair));
-        slot.watch = Some(mailboxes.events(self.owner(pair)).watch(device, token, flags)?);
+        for device in devices {
+            slot.watches.push(mailboxes.events(self.owner(pair)).watch(device, token, flags)?);
+        }
         slot.end = Some(tx);
         Ok(())
     }

@@ -191,7 +191,8 @@ impl Port {
     /// Handles what is due at a receive queue, and sets a timer for what is due later.
     ///
     /// Callers: the queue's timer for `when` has expired, the guest added buffers, or the ring
-    /// started. Returns `true` if an end that announces no room has room again.
+    /// started. Returns `true`, once, if an end that announces no room has room again: the caller
+    /// tells all workers.
     pub fn rx_due(&self, pair: PairIdx, when: Instant, now: Instant, timers: &mut Timers) -> bool {
         let mut slot = self.rx(pair);
         slot.deadline.expire(when);
@@ -220,12 +221,13 @@ impl Port {
         }
     }
 
-    /// Takes over both timers of a pair from a worker that has ended.
-    pub fn adopt(&self, pair: PairIdx, now: Instant, timers: &mut Timers) {
+    /// Takes over both timers of a pair from a worker that has ended. Returns as [`Self::rx_due`].
+    pub fn adopt(&self, pair: PairIdx, now: Instant, timers: &mut Timers) -> bool {
         self.rx(pair).deadline = Deadline::default();
-        self.rx_due(pair, now, now, timers);
+        let has_room = self.rx_due(pair, now, now, timers);
         self.tx(pair).deadline = Deadline::default();
         self.tx_due(pair, now, now, timers);
+        has_room
     }
 
     /// The worker that owns a pair.
@@ -244,9 +246,8 @@ impl Port {
         let events = mailboxes.events(to);
         {
             let mut slot = self.tx(pair);
-            if let Some(watch) = &mut slot.watch {
-                watch.move_to(events)?;
-            }
+            // Events of those that could not be moved are passed on to the owner.
+            slot.watches.iter_mut().try_for_each(|watch| watch.move_to(events))?;
             // Under the lock: a ring that starts after this is watched by the new owner.
             self.owners[pair.index()].store(to.0, Relaxed);
         }

@@ -25,8 +25,8 @@ type Watch = Watched<Arc<ForeignFd>>;
 pub struct TxSlot {
     /// The attached end.
     pub end: Option<TxEnd>,
-    /// The end's kick or device, in the owner's epoll set.
-    pub(super) watch: Option<Watch>,
+    /// The end's kick, or the descriptors of its device, in the owner's epoll set.
+    pub(super) watches: Vec<Watch>,
     /// Number of pieces of the first frame that its receiver already has.
     pub pieces_done: usize,
     /// TCP segments being merged. Empty between bursts, unless a receiver has no room.

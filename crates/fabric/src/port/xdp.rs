@@ -1,14 +1,16 @@
-//! An XDP socket: a network card of the host as a port, without offloads.
+//! XDP sockets: a network card of the host as a port, without offloads.
 //!
-//! Frames are in memory that kernel and process share. Each frame is copied once between it and
-//! guests' memory, and the kernel is called once for a burst that is sent.
+//! Each queue of the card has a socket. Frames are in memory that kernel and process share. Each
+//! frame is copied once between it and guests' memory. Frames are sent by the first queue, and the
+//! kernel is called once for a burst.
+
+mod wire;
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use taut_api::fabric::message::XdpSocket;
 use taut_api::fabric::{DropReason, ForeignFd, PortId};
@@ -18,9 +20,7 @@ use tracing::{info, warn};
 use super::frame::{Body, Failure, Frame, Put};
 use crate::net::software_offload::NO_OFFLOADS;
 use crate::sys::xsk::{Chunks, Damaged, Receiver, Sender};
-
-/// Time after which the kernel is called again for frames that it did not take.
-const RETRY: Duration = Duration::from_micros(200);
+use wire::{State, Wire};
 
 impl From<Damaged> for Failure {
     fn from(damaged: Damaged) -> Self {
@@ -28,71 +28,107 @@ impl From<Damaged> for Failure {
     }
 }
 
-/// Maps rings and memory of a socket. Chunks that a predecessor has lost are counted in the log.
-pub fn map(
-    id: PortId,
-    socket: &Arc<ForeignFd>,
-    memory: &ForeignFd,
-    setup: &XdpSocket,
-) -> io::Result<(Rx, Tx)> {
-    let chunks = Arc::new(Chunks::map(memory, setup.memory)?);
-    let receiver = Receiver::map(&**socket, setup, Arc::clone(&chunks))?;
-    let sender = Sender::map(&**socket, setup, chunks)?;
-    let (port, received, sent) = (id.0, receiver.missing(), sender.missing());
-    if received == 0 && sent == 0 {
-        info!(port, free = sender.free(), "all chunks of the XDP socket are accounted for");
-    } else {
-        warn!(port, received, sent, "chunks of the XDP socket are missing");
-    }
-    let rx = Rx { socket: Arc::clone(socket), sender, state: Wire::Up, full: false };
-    Ok((rx, Tx { socket: Arc::clone(socket), receiver }))
+/// The socket of a queue of the card, with the memory of its frames.
+#[derive(Debug)]
+pub struct Queue {
+    /// The socket.
+    pub socket: Arc<ForeignFd>,
+    /// The memory.
+    pub memory: Arc<ForeignFd>,
 }
 
-/// Frames from the card.
+/// Maps rings and memories of the sockets of a card. Chunks that a predecessor has lost are counted
+/// in the log.
+///
+/// # Errors
+/// There is no socket, or rings or memory are impossible.
+pub fn map(id: PortId, queues: &[Queue], setup: &XdpSocket) -> io::Result<(Rx, Tx)> {
+    let (first, others) = queues.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let source = |queue: &Queue, chunks| -> io::Result<Source> {
+        let receiver = Receiver::map(&*queue.socket, setup, chunks)?;
+        Ok(Source { socket: Arc::clone(&queue.socket), receiver })
+    };
+    let chunks = Arc::new(Chunks::map(&*first.memory, setup.memory)?);
+    let mut sources = vec![source(first, Arc::clone(&chunks))?];
+    let sender = Sender::map(&*first.socket, setup, chunks)?;
+    for other in others {
+        let chunks = Chunks::map(&*other.memory, setup.memory.receiving_only())?;
+        sources.push(source(other, Arc::new(chunks))?);
+    }
+    let received: u32 = sources.iter().map(|source| source.receiver.missing()).sum();
+    let (port, queues, sent) = (id.0, sources.len(), sender.missing());
+    if sent == 0 && (received == 0 || setup.zero_copy) {
+        // A driver without copies keeps chunks for the next frames.
+        let (free, of_driver) = (sender.free(), received);
+        info!(port, queues, free, of_driver, "all chunks of the XDP socket are accounted for");
+    } else {
+        warn!(port, queues, received, sent, "chunks of the XDP socket are missing");
+    }
+    let socket = Arc::clone(&first.socket);
+    let rx = Rx { port: id, socket, sender, wire: Wire::default(), full: false };
+    Ok((rx, Tx { sources, current: 0 }))
+}
+
+/// Frames of one queue of the card.
 #[derive(Debug)]
-pub struct Tx {
+struct Source {
     socket: Arc<ForeignFd>,
     receiver: Receiver,
+}
+
+/// Frames from the card. Its queues take turns by bursts; frames of one flow are in one queue.
+#[derive(Debug)]
+pub struct Tx {
+    sources: Vec<Source>,
+    /// Place of the queue that is read.
+    current: usize,
 }
 
 impl Tx {
     /// The next frame: the same one until [`Self::taken`] is called.
     pub fn first(&mut self) -> Result<Option<(NetHeader, &[u8])>, Failure> {
-        Ok(self.receiver.first()?.map(|frame| (NO_OFFLOADS, frame)))
+        for _ in 0..self.sources.len() {
+            if self.sources[self.current].receiver.has_frame()? {
+                break;
+            }
+            self.go_on();
+        }
+        let frame = self.sources[self.current].receiver.first()?;
+        Ok(frame.map(|frame| (NO_OFFLOADS, frame)))
+    }
+
+    /// Goes on to the next queue.
+    fn go_on(&mut self) {
+        self.current = (self.current + 1) % self.sources.len();
     }
 
     /// Goes on to the next frame. The kernel gets the chunks back by [`Self::release`].
     pub fn taken(&mut self) {
-        self.receiver.advance();
+        self.sources[self.current].receiver.advance();
     }
 
     /// Gives the chunks of taken frames back to the kernel: receivers have the frames now. If this
-    /// process ends before, the next one delivers them again.
+    /// process ends before, the next one delivers them again. The next burst begins with another
+    /// queue.
     pub fn release(&mut self) {
-        if self.receiver.release() {
-            // A driver without copies has stopped for want of chunks.
-            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let _ = poll(&mut [PollFd::new(&*self.socket, PollFlags::IN)], Some(&now));
+        for Source { socket, receiver } in &mut self.sources {
+            if receiver.release() {
+                // A driver without copies has stopped for want of chunks.
+                let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+                let _ = poll(&mut [PollFd::new(&**socket, PollFlags::IN)], Some(&now));
+            }
         }
+        self.go_on();
     }
-}
-
-/// State of the card at the last call of the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wire {
-    Up,
-    /// The interface is set down. The kernel takes no frames.
-    Down,
-    /// The interface is gone, or the rings are damaged.
-    Gone(&'static str),
 }
 
 /// Frames to the card.
 #[derive(Debug)]
 pub struct Rx {
+    port: PortId,
     socket: Arc<ForeignFd>,
     sender: Sender,
-    state: Wire,
+    wire: Wire,
     /// No chunk was free for a frame.
     full: bool,
 }
@@ -122,13 +158,13 @@ impl Rx {
         if len > self.sender.longest() {
             return Put::Refused(DropReason::Oversize);
         }
-        if self.state != Wire::Up || self.sender.free() == 0 {
+        if *self.wire.state() != State::Up || self.sender.free() == 0 {
             self.call();
         }
-        match self.state {
-            Wire::Gone(why) => return Put::Failed(Failure::Gone(why.to_owned())),
-            Wire::Down => return Put::Refused(DropReason::PortDown),
-            Wire::Up => {}
+        match self.wire.state() {
+            State::Gone(why) => return Put::Failed(Failure::Gone(why.clone())),
+            State::Down(_) => return Put::Refused(DropReason::PortDown),
+            State::Up => {}
         }
         if self.sender.put(|chunk| fill(&mut chunk[..len])) {
             return Put::Done;
@@ -142,7 +178,7 @@ impl Rx {
     pub fn publish(&mut self, now: Instant) -> Option<Instant> {
         self.call();
         let waits = self.full || self.sender.waiting() > 0;
-        (waits && self.state == Wire::Up).then(|| now + RETRY)
+        self.wire.next_call(waits, now)
     }
 
     /// Tells once that there is room for many frames again after there was none.
@@ -150,36 +186,39 @@ impl Rx {
         self.full && self.sender.free() >= self.sender.chunks() / 4 && std::mem::take(&mut self.full)
     }
 
-    /// Has the kernel send what it will take, and takes chunks back.
+    /// Has the kernel send what it will take, and takes chunks back. Nothing is sent by a socket
+    /// that was given up.
     fn call(&mut self) {
+        if matches!(self.wire.state(), State::Gone(_)) {
+            return;
+        }
         self.sender.publish();
-        let mut waiting = self.sender.waiting();
-        if waiting == 0 && self.state == Wire::Down {
-            self.state = Wire::Up;
+        while self.call_once() {}
+        if let State::Gone(why) = self.wire.state() {
+            warn!(port = self.port.0, why, "the XDP socket is given up");
         }
-        while waiting > 0 && self.sender.needs_wake_up() {
-            // Fails with EAGAIN behind as many frames as one call sends, and if the card is busy.
-            let sent = send(&*self.socket, &[], SendFlags::DONTWAIT);
-            let left = self.sender.waiting();
-            let has_sent = left < waiting;
-            waiting = left;
-            match sent {
-                Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::BUSY | Errno::NOBUFS) if has_sent => {
-                    self.state = Wire::Up;
-                }
-                Err(Errno::NETDOWN) => {
-                    self.state = Wire::Down;
-                    break;
-                }
-                Err(Errno::NXIO | Errno::NODEV) => {
-                    self.state = Wire::Gone("the network interface is gone");
-                    break;
-                }
-                _ => break,
-            }
+    }
+
+    /// Does one step of that. Returns `true` if there may be more to do.
+    fn call_once(&mut self) -> bool {
+        let waiting = self.sender.waiting();
+        let is_called = waiting > 0 && self.sender.needs_wake_up();
+        // Fails with EAGAIN behind as many frames as one call sends, and if the card is busy.
+        let answer = if is_called { send(&*self.socket, &[], SendFlags::DONTWAIT) } else { Ok(0) };
+        let Ok(collected) = self.sender.collect() else {
+            self.wire.give_up(Damaged.to_string());
+            return false;
+        };
+        let has_progress = collected > 0 || self.sender.waiting() < waiting;
+        if is_called {
+            return self.wire.called(answer.map(drop), has_progress, Instant::now());
         }
-        if self.sender.collect().is_err() {
-            self.state = Wire::Gone("the rings of the XDP socket are damaged");
+        if has_progress {
+            self.wire.progressed();
         }
+        if waiting == 0 {
+            self.wire.nothing_waits();
+        }
+        false
     }
 }

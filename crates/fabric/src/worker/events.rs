@@ -110,8 +110,10 @@ impl Worker {
                 Message::Turn(id, pair) => self.begin_turn(id, pair),
                 Message::RoomAvailable => self.unpark(),
                 Message::AdoptTimers(id, pair) => {
-                    if let Some(port) = self.plan.find_pair(id, pair) {
-                        port.adopt(pair, now, &mut self.timers);
+                    if let Some(port) = self.plan.find_pair(id, pair)
+                        && port.adopt(pair, now, &mut self.timers)
+                    {
+                        self.announce_room();
                     }
                 }
                 Message::Quit => self.quit = true,
@@ -123,16 +125,22 @@ impl Worker {
     /// Looks at a port whose attachment has changed.
     fn recheck(&mut self, id: PortId, now: Instant) {
         let plan = Arc::clone(&self.plan);
+        let mut has_room = false;
         if let (Some(port), Some(first)) = (plan.find(id), plan.first(id)) {
             let own = self.number;
             for pair in PairIdx::all(port.pairs()).filter(|&pair| port.owner(pair) == own) {
-                port.rx_due(pair, now, now, &mut self.timers);
+                has_room |= port.rx_due(pair, now, now, &mut self.timers);
                 port.tx_due(pair, now, now, &mut self.timers);
                 self.activate(first.of_pair(pair));
             }
         }
         // Frames that wait for this port's room may pass now.
-        self.unpark();
+        if has_room {
+            // An end tells it once, and other workers have not seen it.
+            self.announce_room();
+        } else {
+            self.unpark();
+        }
     }
 
     /// Activates all sources that wait for room.

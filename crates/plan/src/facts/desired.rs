@@ -7,8 +7,8 @@ use taut_api::fabric::config::{SocketWorker, WorkerConfig};
 use taut_api::host::HostSettings;
 use taut_api::netdev::NetdevSpec;
 use taut_api::network::{ExternalPortSpec, NetnsSpec, PortGroupSpec, VSwitchSpec};
-use taut_api::pnic::PnicSettings;
-use taut_api::uplink::UplinkSpec;
+use taut_api::pnic::{Offload, PnicSettings};
+use taut_api::uplink::{UplinkBackend, UplinkSpec};
 use taut_api::vm::{LatencySensitivity, Power, VmDesired};
 use taut_api::{MacAddr, Name};
 
@@ -48,10 +48,17 @@ pub struct Desired {
 
 impl Desired {
     /// Returns the settings of the network cards that have any. A document without settings is like
-    /// none.
+    /// none. A card that is an uplink by XDP sockets merges no segments, unless its document says
+    /// that it does: merged ones do not fit into the memory of frames, and the kernel itself
+    /// switches merging off, without switching it on again.
     pub fn card_settings(&self) -> BTreeMap<Name, PnicSettings> {
         let set = self.pnics.iter().filter(|(_, settings)| !settings.is_empty());
-        set.map(|(name, settings)| (name.clone(), settings.clone())).collect()
+        let mut set: BTreeMap<Name, PnicSettings> =
+            set.map(|(name, settings)| (name.clone(), settings.clone())).collect();
+        for (name, _) in self.uplinks.iter().filter(|(_, uplink)| uplink.backend == UplinkBackend::Xdp) {
+            set.entry(name.clone()).or_default().offloads.entry(Offload::Lro).or_insert(false);
+        }
+        set
     }
 
     /// VMs whose user wants them on.

@@ -61,7 +61,8 @@ mod tests {
     use taut_api::Bytes;
     use taut_api::enforcement::{HostReport, ProcessLimits};
     use taut_api::host::Cpu;
-    use taut_api::pnic::PnicSettings;
+    use taut_api::pnic::{Offload, PnicSettings};
+    use taut_api::uplink::{UplinkBackend, UplinkSpec};
 
     use super::*;
     use crate::facts::{FabricSeen, HostSeen, VmSeen};
@@ -152,5 +153,22 @@ mod tests {
             assert_eq!(*share, VmShare { pid: pid as u32, ..VmShare::default() });
         }
         assert_eq!((plan.vms.len(), plan.fabric, plan.poll_ns), (3, None, None));
+    }
+
+    #[test]
+    fn an_uplink_by_xdp_merges_no_segments_unless_a_user_wants_it() {
+        let uplink = |backend| UplinkSpec { backend, ..UplinkSpec::new("sw".parse().unwrap()) };
+        let mut desired = Desired::default();
+        for (name, backend) in
+            [("eth1", UplinkBackend::Xdp), ("eth2", UplinkBackend::Packet), ("eth3", UplinkBackend::Xdp)]
+        {
+            desired.uplinks.insert(name.parse().unwrap(), uplink(backend));
+        }
+        let settings = serde_json::json!({ "rings": { "rx": 512 }, "offloads": { "lro": true } });
+        desired.pnics.insert("eth3".parse().unwrap(), serde_json::from_value(settings).unwrap());
+        let cards = shared(&desired, &Observed::default()).cards;
+        let lro = |name: &str| Some(cards.get(&name.parse::<Name>().unwrap())?.offloads[&Offload::Lro]);
+        assert_eq!([lro("eth1"), lro("eth2"), lro("eth3")], [Some(false), None, Some(true)]);
+        assert_eq!(cards[&"eth3".parse::<Name>().unwrap()].rings.rx, Some(512));
     }
 }

@@ -173,10 +173,11 @@ fn backend(spec: &UplinkSpec, status: &UplinkStatus) -> String {
     match (spec.backend, status.xdp) {
         (UplinkBackend::Packet, _) => "packet".to_owned(),
         (UplinkBackend::Xdp, None) => "xdp".to_owned(),
-        (UplinkBackend::Xdp, Some(XdpMode { native, zero_copy })) => {
+        (UplinkBackend::Xdp, Some(XdpMode { native, zero_copy, queues })) => {
             let program = if native { "native" } else { "generic" };
             let copies = if zero_copy { "zero copy" } else { "copy" };
-            format!("xdp, {program}, {copies}")
+            let queues = if queues > 1 { format!(", {queues} queues") } else { String::new() };
+            format!("xdp, {program}, {copies}{queues}")
         }
     }
 }
@@ -233,8 +234,10 @@ mod tests {
         let mut xdp = up.clone();
         xdp.spec.backend = UplinkBackend::Xdp;
         assert_eq!(backend(&xdp.spec, &xdp.status), "xdp");
-        xdp.status.xdp = Some(XdpMode { native: true, zero_copy: false });
+        xdp.status.xdp = Some(XdpMode { native: true, zero_copy: false, queues: 1 });
         assert_eq!(backend(&xdp.spec, &xdp.status), "xdp, native, copy");
+        xdp.status.xdp = Some(XdpMode { native: false, zero_copy: false, queues: 4 });
+        assert_eq!(backend(&xdp.spec, &xdp.status), "xdp, generic, copy, 4 queues");
         let down = uplink(&serde_json::json!({
             "port": 3, "attached": false, "link": "down", "reason": "its interface is gone", "mtu": 1500, "vswitch_mtu": 9000
         }));

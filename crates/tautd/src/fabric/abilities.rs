@@ -134,7 +134,15 @@ mod tests {
     fn a_fabric_without_xdp_sockets_gets_none() {
         let ring = XdpRing { entries: 16, producer: 0, consumer: 64, flags: 128, first: 192 };
         let memory = XdpMemory { chunk: 4096, receiving: 8, sending: 8, first: 8192 };
-        let setup = XdpSocket { receive: ring, fill: ring, transmit: ring, completion: ring, memory };
+        let setup = XdpSocket {
+            receive: ring,
+            fill: ring,
+            transmit: ring,
+            completion: ring,
+            memory,
+            zero_copy: false,
+            other_queues: 0,
+        };
         let attach = ToFabric::Attach { port: PortId(2), via: Attachment::Xdp(Box::new(setup)) };
         let earlier = Abilities::from_iter([Ability::Uplinks, Ability::BalancesLoad, Ability::Netdevs]);
         assert_eq!(fit(earlier, &attach), None);

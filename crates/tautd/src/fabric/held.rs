@@ -12,6 +12,36 @@ use taut_api::fabric::{ClosingQueue, FabricConfig, ForeignFd, PortId, SessionRec
 
 use super::owner;
 
+/// Place of the program's link among the descriptors of an XDP socket.
+const LINK: usize = 3;
+/// Place of the socket that makes its interface promiscuous.
+const PROMISCUOUS: usize = 4;
+/// Place of the socket of the interface's second queue. Its memory and those of further queues
+/// follow.
+const OTHER_QUEUES: usize = 5;
+
+/// Descriptors of an interface that is given back, whose effects end at once. The fabric has
+/// duplicates of them for a while still.
+#[derive(Debug)]
+pub(super) struct GivenBack {
+    /// The packet socket that makes the interface promiscuous.
+    pub(super) promiscuous: Arc<ForeignFd>,
+    /// The link of its XDP program.
+    pub(super) link: Option<Arc<ForeignFd>>,
+}
+
+impl GivenBack {
+    /// Picks them from the descriptors of a device; `None` if it is no interface of the host.
+    fn of(via: &Attachment, fds: &[Arc<ForeignFd>]) -> Option<Self> {
+        let fd = |place| fds.get(place).map(Arc::clone);
+        match via {
+            Attachment::Packet(_) => Some(Self { promiscuous: fd(0)?, link: None }),
+            Attachment::Xdp(_) => Some(Self { promiscuous: fd(PROMISCUOUS)?, link: fd(LINK) }),
+            _ => None,
+        }
+    }
+}
+
 /// A message that gives a port something, with its descriptors.
 pub(super) type Attach = (PortId, ToFabric, Vec<Arc<ForeignFd>>);
 
@@ -88,9 +118,19 @@ impl Held {
         port.device.get_or_insert_with(|| (via.clone(), fds));
     }
 
-    /// Returns the device or listening socket of a port: the first of its descriptors.
-    pub(super) fn device(&self, port: PortId) -> Option<Arc<ForeignFd>> {
-        self.0.get(&port)?.device.as_ref()?.1.first().map(Arc::clone)
+    /// Returns the sockets of an interface that is a port's device: an XDP socket for each queue,
+    /// or one packet socket.
+    pub(super) fn interface_sockets(&self, port: PortId) -> Vec<Arc<ForeignFd>> {
+        let Some((via, fds)) = self.0.get(&port).and_then(|held| held.device.as_ref()) else {
+            return Vec::new();
+        };
+        let others = match via {
+            Attachment::Packet(_) => None,
+            Attachment::Xdp(_) => fds.get(OTHER_QUEUES..),
+            _ => return Vec::new(),
+        };
+        let others = others.unwrap_or_default().iter().step_by(2);
+        fds.first().into_iter().chain(others).map(Arc::clone).collect()
     }
 
     /// Keeps the socket through which programs on the host reach a VMCI device.
@@ -126,21 +166,18 @@ impl Held {
         }
     }
 
-    /// Closes the descriptors of ports that are no longer wanted. Returns the packet sockets among
-    /// them, which the fabric has for a while still.
-    pub(super) fn keep_only(&mut self, config: &FabricConfig) -> Vec<Arc<ForeignFd>> {
+    /// Closes the descriptors of ports that are no longer wanted. Returns those of interfaces of
+    /// the host.
+    pub(super) fn keep_only(&mut self, config: &FabricConfig) -> Vec<GivenBack> {
         let unwanted: Vec<_> = self.0.keys().copied().filter(|port| owner(config, *port).is_none()).collect();
         let devices = unwanted.into_iter().filter_map(|port| self.0.remove(&port)?.device);
-        let sockets = devices.filter_map(|(via, fds)| {
-            let place = match via {
-                Attachment::Packet(_) => 0,
-                // The last of those that belong to an XDP socket.
-                Attachment::Xdp(_) => fds.len().checked_sub(1)?,
-                _ => return None,
-            };
-            fds.into_iter().nth(place)
-        });
-        sockets.collect()
+        devices.filter_map(|(via, fds)| GivenBack::of(&via, &fds)).collect()
+    }
+
+    /// Returns the link of the XDP program of a port's device, if it has one.
+    pub(super) fn xdp_link(&self, port: PortId) -> Option<Arc<ForeignFd>> {
+        let (via, fds) = self.0.get(&port)?.device.as_ref()?;
+        GivenBack::of(via, fds)?.link
     }
 
     /// Returns the ports that are served and have more descriptors waiting for their close than a

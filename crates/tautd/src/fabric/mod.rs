@@ -38,7 +38,7 @@ use crate::store::Store;
 
 use abilities::fit;
 use connector::Connector;
-use held::Held;
+use held::{GivenBack, Held};
 pub(crate) use launch::Paths;
 use supervisor::PATIENCE;
 use upgrade::Upgrades;
@@ -196,9 +196,29 @@ impl Fabric {
         }
     }
 
-    /// Returns the device or listening socket that is kept for a port.
-    pub(crate) fn device(&self, port: PortId) -> Option<Arc<ForeignFd>> {
-        self.0.wanted().held.device(port)
+    /// Takes the device of a port away, and closes it here and in the fabric: what it uses is then
+    /// free for the next one. The port stays.
+    pub(crate) fn take_device(&self, port: PortId) {
+        let wire = self.0.wire();
+        let config = self.0.wanted().config.clone();
+        let mut without = config.clone();
+        without.ports.retain(|other| other.id != port);
+        self.0.renew(wire.as_ref(), without);
+        self.0.renew(wire.as_ref(), config);
+    }
+
+    /// Takes the XDP program of a port's device from its interface: the device is about to be
+    /// replaced, and the interface takes no second program.
+    pub(crate) fn detach_program(&self, port: PortId) {
+        let link = self.0.wanted().held.xdp_link(port);
+        if let Some(link) = link {
+            interface::detach_program(&link);
+        }
+    }
+
+    /// Returns the sockets of an interface that are kept for a port.
+    pub(crate) fn interface_sockets(&self, port: PortId) -> Vec<Arc<ForeignFd>> {
+        self.0.wanted().held.interface_sockets(port)
     }
 
     /// Gives a VMCI device the socket through which programs on the host reach it, and keeps it for
@@ -277,8 +297,11 @@ impl Shared {
             unwanted
         };
         send(wire, &ToFabric::Configure(config), &[]);
-        for socket in unwanted {
-            interface::end_membership(&socket);
+        for GivenBack { promiscuous, link } in unwanted {
+            interface::end_membership(&promiscuous);
+            if let Some(link) = link {
+                interface::detach_program(&link);
+            }
         }
     }
 

@@ -17,6 +17,7 @@ use taut_plan::facts::InterfaceSeen;
 use taut_plan::network::mtu::raise_mtu;
 
 pub(crate) use socket::{Received, Socket, end_membership, received};
+pub(crate) use xdp::{detach_program, queues};
 
 /// Role of an interface that a port of the fabric uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,6 +153,7 @@ pub(crate) fn prepare(
         speed_mbit: same.and_then(|before| before.speed_mbit),
         lost: before.and_then(|before| before.lost.clone()),
         lost_frames: before.map_or(0, |before| before.lost_frames),
+        lost_by_xdp: before.map_or(0, |before| before.lost_by_xdp),
         ..InterfaceSeen::default()
     })
 }
@@ -245,6 +247,12 @@ pub(crate) fn detach(seen: &InterfaceSeen) -> io::Result<()> {
 /// of the host.
 pub(crate) fn is_about(seen: &InterfaceSeen, found: &Interface) -> bool {
     seen.index == found.index && is_of(seen, &boot())
+}
+
+/// Returns whether an interface has another name than this since it was noted. Its socket works on.
+pub(crate) fn is_renamed(name: &Name, seen: &InterfaceSeen) -> bool {
+    let found = Links::open().and_then(|mut links| links.interface_by_index(seen.index));
+    found.ok().flatten().is_some_and(|found| is_about(seen, &found) && found.name != name.as_str())
 }
 
 /// Returns whether something was noted in this boot of the host. An earlier version did not note

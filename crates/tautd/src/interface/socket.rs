@@ -41,6 +41,9 @@ const RING: PacketRing =
 /// longest.
 const SENDING: usize = 1 << 20;
 
+/// Protocol of a packet socket that receives nothing.
+const NO_FRAMES: u16 = 0;
+
 /// A socket of an interface.
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -67,9 +70,11 @@ pub(super) fn carrier(name: &str, interface: u32) -> io::Result<OwnedFd> {
 }
 
 /// Opens a socket that receives nothing and lets an interface receive frames to all addresses, as
-/// long as it is open.
+/// long as it is open, or until [`end_membership`]. It is bound to the interface, which is found by
+/// that.
 pub(super) fn promiscuous(interface: u32) -> io::Result<OwnedFd> {
     let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    bind(&fd, interface, NO_FRAMES)?;
     receive_all(&fd, interface)?;
     Ok(fd)
 }
@@ -110,7 +115,7 @@ pub(super) fn open(name: &str, interface: u32, role: Role) -> io::Result<Socket>
     };
     set(&fd, libc::PACKET_RX_RING, &ring)?;
     set_socket_send_buffer_size_force(&fd, SENDING)?;
-    bind(&fd, interface)?;
+    bind(&fd, interface, libc::ETH_P_ALL as u16)?;
     receive_all(&fd, interface)?;
     let via = Attachment::Packet(PacketSocket { uso, ring: RING });
     Ok(Socket { via, fds: vec![fd, carrier], xdp: None, missing })
@@ -153,18 +158,21 @@ pub(crate) struct Received {
     pub(crate) lost: u64,
     /// The ring has frames that were not read yet.
     pub(crate) more: bool,
-    /// Number of frames that an XDP socket has lost since it was opened. The other numbers are 0.
+    /// Number of frames that XDP sockets have lost since they were opened. The other numbers are 0.
     pub(crate) lost_by_xdp: u64,
 }
 
-/// Returns the frames that have come since this was asked last.
-pub(crate) fn received(socket: impl AsFd) -> io::Result<Received> {
-    if let Ok(lost_by_xdp) = xdp::lost(&socket) {
-        return Ok(Received { lost_by_xdp, ..Received::default() });
+/// Returns the frames that have come to the sockets of an interface since this was asked last. Each
+/// of them is an XDP socket, or there is one packet socket.
+pub(crate) fn received<S: AsFd>(sockets: &[S]) -> io::Result<Received> {
+    let lost: io::Result<Vec<u64>> = sockets.iter().map(xdp::lost).collect();
+    if let Ok(lost) = lost {
+        return Ok(Received { lost_by_xdp: lost.iter().sum(), ..Received::default() });
     }
+    let socket = sockets.first().ok_or(io::ErrorKind::NotFound)?;
     let none = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-    let counted = get(&socket, libc::PACKET_STATISTICS, none)?;
-    let mut polled = [PollFd::new(&socket, PollFlags::IN)];
+    let counted = get(socket, libc::PACKET_STATISTICS, none)?;
+    let mut polled = [PollFd::new(socket, PollFlags::IN)];
     poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
     let more = polled[0].revents().contains(PollFlags::IN);
     Ok(Received { all: counted.tp_packets.into(), lost: counted.tp_drops.into(), more, lost_by_xdp: 0 })
@@ -190,11 +198,12 @@ fn is_at_least(release: &str, wanted: (u32, u32)) -> bool {
     found >= wanted
 }
 
-fn bind(fd: &OwnedFd, interface: u32) -> io::Result<()> {
+/// Binds a packet socket to an interface, to receive frames of this protocol.
+fn bind(fd: &OwnedFd, interface: u32, protocol: u16) -> io::Result<()> {
     // SAFETY: `sockaddr_ll` is plain data for which all zeros is a value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_protocol = protocol.to_be();
     address.sll_ifindex = interface.cast_signed();
     let len = size_of_val(&address) as libc::socklen_t;
     // SAFETY: the kernel reads `len` bytes of `address`, which has that many. The descriptor is

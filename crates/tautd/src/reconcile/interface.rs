@@ -27,6 +27,11 @@ const LOOK: Duration = Duration::from_secs(1);
 /// describe, the kernel never uses that slot of the ring again, nor any behind it (seen with Linux
 /// 6.18).
 const STALLED_LOOKS: u32 = 2;
+/// Reason that the socket of an interface must be replaced, also if the interface comes back: the
+/// kernel has unbound it.
+const GONE: &str = "its interface is gone";
+/// The same if the queues of the interface are others than those that have XDP sockets.
+const OTHER_QUEUES: &str = "the number of its receive queues has changed";
 
 /// Decides whether an interface may be an uplink, as the host is now. The same holds for one that
 /// is an uplink already: it has to exist, and the host must not use it.
@@ -67,6 +72,14 @@ fn word(role: Role) -> &'static str {
     }
 }
 
+/// Returns whether another program has set an interface down that had XDP sockets until now. The
+/// fabric has given them up, because they have frames that were to be sent long ago.
+fn is_set_down(name: &Name, before: &InterfaceSeen) -> bool {
+    let found = interface::find(name).ok().flatten();
+    let is_down = found.is_some_and(|found| interface::is_about(before, &found) && !found.is_up);
+    is_down && before.xdp.is_some() && before.lost.is_none()
+}
+
 /// Returns whether another program has set an interface that was set for an MTU to a smaller one.
 fn lowers_below(seen: &InterfaceSeen, found: u32, mtu: Mtu) -> bool {
     let wanted = u32::from(mtu);
@@ -75,14 +88,46 @@ fn lowers_below(seen: &InterfaceSeen, found: u32, mtu: Mtu) -> bool {
 
 impl Reconciler {
     /// Attaches an uplink's interface to its port.
-    pub(super) fn attach_uplink(&self, name: &Name, port: PortId) -> Result<bool, ApiError> {
+    pub(super) fn attach_uplink(&mut self, name: &Name, port: PortId) -> Result<bool, ApiError> {
         let way = self.store.state().desired.uplinks.get(name).map(Way::from);
         let Some(way) = way else { return Ok(false) };
-        if way != Way::Packet {
-            self.fabric.check_xdp()?;
-        }
         let before = self.note_of(Role::Uplink, name);
+        if way != Way::Packet {
+            if !self.board.lock().report.cards.contains_key(name) {
+                // The plan switches off what merges segments. That is noted before the kernel does
+                // the same, and the interface gets it back.
+                return Ok(false);
+            }
+            self.fabric.check_xdp()?;
+            if before.as_ref().and_then(|before| before.lost.as_deref()) == Some(OTHER_QUEUES) {
+                // The kernel gives each queue to one socket, and frees it a moment after its close.
+                self.fabric.take_device(port);
+                self.note_without_sockets(name);
+                self.retries.delay(&Owner::Uplink(name.clone()).document(), LOOK);
+                return Ok(false);
+            }
+            if before.as_ref().is_some_and(|before| is_set_down(name, before)) {
+                return Err(ApiError::new(
+                    ErrorKind::Unavailable,
+                    format!("somebody has set the interface `{name}` down"),
+                    format!("ip link set {name} up"),
+                ));
+            }
+            let is_renamed = before.as_ref().is_some_and(|before| interface::is_renamed(name, before));
+            if !is_renamed {
+                // The interface may be in another network namespace, where the program would keep
+                // taking its frames, or may have come back from there.
+                self.fabric.detach_program(port);
+            }
+        }
         self.attach_interface(Role::Uplink, name, way, before.as_ref(), port)
+    }
+
+    /// Notes on the board that an uplink has no XDP sockets.
+    fn note_without_sockets(&self, name: &Name) {
+        if let Some(seen) = self.board.lock().observed.uplinks.get_mut(name) {
+            (seen.lost, seen.xdp) = (None, None);
+        }
     }
 
     /// Attaches an interface on a port group to its port. Another interface that has the name by
@@ -128,7 +173,8 @@ impl Reconciler {
             let _ = self.change_mtu(role, name, &mut seen, (&vswitch, mtu));
         }
         let socket = interface::attach(name, role, way, &mut seen)?;
-        seen.lost = None;
+        // A new XDP socket has lost nothing.
+        (seen.lost, seen.lost_by_xdp) = (None, 0);
         self.note_interface(role, name, &seen)?;
         self.fabric.attach(port, socket.via, socket.fds);
         Ok(true)
@@ -226,11 +272,17 @@ impl Reconciler {
             let vswitch = self.vswitch_of(role, &name);
             // An error is no evidence.
             let Ok(found) = interface::find(&name) else { continue };
+            let before = self.note_of(role, &name);
+            let is_renamed =
+                found.is_none() && before.as_ref().is_some_and(|before| interface::is_renamed(&name, before));
+            let xdp = before.and_then(|before| before.xdp).filter(|xdp| xdp.queues > 0);
+            let has_other_queues =
+                xdp.is_some_and(|xdp| interface::queues(&name).is_ok_and(|queues| queues != xdp.queues));
             let speed = interface::speed(&name);
             let port = self.store.state().desired.numbers.port(&owner);
-            let socket = port.and_then(|port| self.fabric.device(port));
+            let sockets = port.map(|port| self.fabric.interface_sockets(port)).unwrap_or_default();
             let Received { all, lost: lost_frames, more, lost_by_xdp } =
-                socket.and_then(|socket| interface::received(&*socket).ok()).unwrap_or_default();
+                interface::received(&sockets).unwrap_or_default();
             let mut board = self.board.lock();
             let attached = port.is_some_and(|port| board.observed.attached(port));
             let Some(seen) = seen_as(role, &mut board.observed).get_mut(&name) else { continue };
@@ -241,9 +293,14 @@ impl Reconciler {
                 Some(_) if seen.stalled_looks >= STALLED_LOOKS => {
                     Some("its socket receives nothing any more")
                 }
-                Some(_) => None,
-                None => Some("its interface is gone"),
+                Some(_) if seen.lost.as_ref().is_some_and(|lost| lost == GONE) => Some(GONE),
+                Some(_) => has_other_queues.then_some(OTHER_QUEUES),
+                None if is_renamed => Some("its interface has another name now"),
+                None => Some(GONE),
             };
+            if found.is_none() {
+                seen.xdp = None;
+            }
             seen.is_up = found.as_ref().is_some_and(|found| found.is_up);
             let had_carrier = seen.has_carrier;
             seen.has_carrier = found.as_ref().is_some_and(|found| found.has_carrier);

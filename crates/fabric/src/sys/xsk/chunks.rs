@@ -37,7 +37,7 @@ impl Chunks {
         let is_possible = chunk.is_power_of_two()
             && (2048..=1 << 16).contains(&chunk)
             && (1..=MOST).contains(&receiving)
-            && (1..=MOST).contains(&sending)
+            && sending <= MOST
             && first >= words
             && first <= 1 << 24
             && first.is_multiple_of(4096);

@@ -49,9 +49,10 @@ impl Receiver {
                 fill.write(index, chunks.address(ChunkIdx(index)));
             }
         }
+        // Before the kernel sees indices that follow from the note.
+        frames.ready(taken).map_err(io::Error::other)?;
         let receiver = Self { frames, fill, chunks, taken, read: 0, ready: 0 };
         receiver.give_back();
-        receiver.frames.ready(taken).map_err(io::Error::other)?;
         Ok(receiver)
     }
 
@@ -61,19 +62,32 @@ impl Receiver {
         self.fill.publish(self.taken.wrapping_add(self.chunks.shape().receiving));
     }
 
+    /// Index of the first frame that was not read.
+    fn next(&self) -> u32 {
+        self.taken.wrapping_add(self.read)
+    }
+
+    /// Tells whether there is a frame that was not read yet.
+    ///
+    /// # Errors
+    /// The ring is damaged.
+    pub fn has_frame(&mut self) -> Result<bool, Damaged> {
+        if self.ready == 0 {
+            self.ready = self.frames.ready(self.next())?;
+        }
+        Ok(self.ready > 0)
+    }
+
     /// Returns the oldest frame that was not read yet, the same one until [`Self::advance`] is
     /// called.
     ///
     /// # Errors
     /// The ring is damaged.
     pub fn first(&mut self) -> Result<Option<&[u8]>, Damaged> {
-        let next = self.taken.wrapping_add(self.read);
-        if self.ready == 0 {
-            self.ready = self.frames.ready(next)?;
-        }
-        if self.ready == 0 {
+        if !self.has_frame()? {
             return Ok(None);
         }
+        let next = self.next();
         let Descriptor { address, len, .. } = self.frames.read(next);
         // SAFETY: the chunk is given back by `release` after `advance`. Both need `&mut self` and
         // so end this borrow.

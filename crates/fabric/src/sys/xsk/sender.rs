@@ -53,7 +53,7 @@ impl Sender {
         let frames = Ring::map(&socket, XDP_PGOFF_TX_RING, setup.transmit)?;
         let completion = Ring::map(&socket, XDP_UMEM_PGOFF_COMPLETION_RING, setup.completion)?;
         let shape = chunks.shape();
-        if frames.entries() < shape.sending || completion.entries() < shape.sending {
+        if shape.sending == 0 || frames.entries() < shape.sending || completion.entries() < shape.sending {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let next = frames.producer().load(Acquire);
@@ -135,14 +135,14 @@ impl Sender {
         self.frames.needs_wake_up()
     }
 
-    /// Takes chunks back whose frames were sent.
+    /// Takes chunks back whose frames were sent, and returns their number.
     ///
     /// # Errors
     /// The ring is damaged.
-    pub fn collect(&mut self) -> Result<(), Damaged> {
+    pub fn collect(&mut self) -> Result<u32, Damaged> {
         let ready = self.completion.ready(self.completed)?;
         if ready == 0 {
-            return Ok(());
+            return Ok(0);
         }
         for index in (0..ready).map(|after| self.completed.wrapping_add(after)) {
             let chunk = self.chunks.find(self.completion.read(index), false).ok_or(Damaged)?;
@@ -154,7 +154,7 @@ impl Sender {
         }
         self.completed = self.completed.wrapping_add(ready);
         self.completion.release(self.completed);
-        Ok(())
+        Ok(ready)
     }
 }
 

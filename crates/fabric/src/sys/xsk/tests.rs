@@ -18,8 +18,15 @@ use super::{Damaged, Receiver, Sender};
 const CHUNKS: u32 = 8;
 const RING: XdpRing = XdpRing { entries: 16, producer: 0, consumer: 64, flags: 128, first: 192 };
 const MEMORY: XdpMemory = XdpMemory { chunk: 2048, receiving: CHUNKS, sending: CHUNKS, first: 8192 };
-const SETUP: XdpSocket =
-    XdpSocket { receive: RING, fill: RING, transmit: RING, completion: RING, memory: MEMORY };
+const SETUP: XdpSocket = XdpSocket {
+    receive: RING,
+    fill: RING,
+    transmit: RING,
+    completion: RING,
+    memory: MEMORY,
+    zero_copy: false,
+    other_queues: 0,
+};
 /// Offset in a chunk at which the kernel puts frames.
 const HEADROOM: u64 = 256;
 
@@ -346,4 +353,7 @@ fn impossible_shapes_are_refused() {
     ] {
         assert!(Chunks::map(&kernel.memory, memory).is_err(), "{memory:?}");
     }
+    let chunks = Arc::new(Chunks::map(&kernel.memory, MEMORY.receiving_only()).unwrap());
+    assert!(Receiver::map(&kernel.socket, &SETUP, Arc::clone(&chunks)).is_ok());
+    assert!(Sender::map(&kernel.socket, &SETUP, chunks).is_err(), "no chunk is for frames to be sent");
 }

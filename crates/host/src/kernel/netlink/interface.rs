@@ -9,6 +9,9 @@ use neli::rtnl::Ifinfomsg;
 use super::Links;
 use super::links::link;
 
+/// Attribute of [`Ifla::Xdp`] that tells how an XDP program is attached; 0 if there is none.
+const IFLA_XDP_ATTACHED: u16 = 2;
+
 /// A network interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interface {
@@ -30,6 +33,8 @@ pub struct Interface {
     pub kind: Option<String>,
     /// Number of the bridge or bond that it is a part of.
     pub master: Option<u32>,
+    /// True if an XDP program is attached to it.
+    pub has_xdp: bool,
     /// Number of the interface of the same namespace on which it is stacked.
     pub(super) lower: Option<u32>,
 }
@@ -81,6 +86,8 @@ fn interface_of(message: &Ifinfomsg) -> Interface {
     let flags = *message.ifi_flags();
     let is_ethernet = *message.ifi_type() == Arphrd::Ether && !flags.contains(Iff::LOOPBACK);
     let info = attributes.get_nested_attributes::<IflaInfo>(Ifla::Linkinfo).ok();
+    let xdp = attributes.get_nested_attributes::<u16>(Ifla::Xdp).ok();
+    let xdp = xdp.and_then(|xdp| xdp.get_attr_payload_as::<u8>(IFLA_XDP_ATTACHED).ok());
     let elsewhere = attributes.get_attribute(Ifla::LinkNetnsid).is_some();
     Interface {
         index: message.ifi_index().cast_unsigned(),
@@ -93,6 +100,7 @@ fn interface_of(message: &Ifinfomsg) -> Interface {
         has_carrier: attributes.get_attr_payload_as::<u8>(Ifla::Carrier).is_ok_and(|carrier| carrier != 0),
         kind: info.and_then(|info| info.get_attr_payload_as_with_len::<String>(IflaInfo::Kind).ok()),
         master: number(Ifla::Master),
+        has_xdp: xdp.is_some_and(|attached| attached != 0),
         lower: number(Ifla::Link).filter(|_| !elsewhere),
     }
 }

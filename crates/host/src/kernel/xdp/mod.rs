@@ -1,5 +1,6 @@
-//! XDP sockets (`AF_XDP`): a socket that sends and receives all frames of an interface's only queue
-//! through memory that it shares with the kernel, and the program that hands it these frames.
+//! XDP sockets (`AF_XDP`): a socket for each receive queue of an interface, which has the queue's
+//! frames in memory that it shares with the kernel, and the program that hands it these frames.
+//! Frames are sent by the socket of the first queue.
 //!
 //! All that needs privileges happens here. Whoever gets the descriptors can use the socket without
 //! any.
@@ -10,9 +11,12 @@ mod socket;
 use std::io;
 use std::os::fd::OwnedFd;
 
+use nix::libc;
 use taut_api::fabric::message::XdpSocket;
 use taut_api::uplink::XdpMode;
 
+use super::netlink::Links;
+pub use program::detach;
 pub use socket::lost;
 
 /// Bytes of a chunk: a page, the largest that needs no huge pages.
@@ -27,14 +31,23 @@ const HEADER: u32 = 18;
 /// Bytes of the longest packet that an interface with an XDP socket may send and receive.
 pub const MOST_MTU: u32 = LONGEST - HEADER;
 
-/// A socket with all that belongs to it.
+/// The socket of a queue.
 #[derive(Debug)]
-pub struct XdpPort {
+pub struct XdpQueue {
     /// The socket.
     pub socket: OwnedFd,
     /// Memory of its frames.
     pub memory: OwnedFd,
-    /// Attaches the program to the interface as long as somebody has it open.
+}
+
+/// Sockets of an interface with all that belongs to them.
+#[derive(Debug)]
+pub struct XdpPort {
+    /// Socket of the first queue, which also sends.
+    pub first: XdpQueue,
+    /// Sockets of the other queues.
+    pub others: Vec<XdpQueue>,
+    /// Attaches the program to the interface as long as somebody has it open, or until [`detach`].
     pub link: OwnedFd,
     /// Shape of rings and memory.
     pub setup: XdpSocket,
@@ -67,11 +80,14 @@ pub enum XdpError {
         source: io::Error,
     },
     /// Another socket has the queue.
-    #[error("another XDP socket uses its queue")]
+    #[error("another XDP socket uses a queue of it")]
     Taken(#[source] io::Error),
     /// The driver cannot work without copies.
     #[error("its driver has no zero copy")]
     NoZeroCopy(#[source] io::Error),
+    /// The driver has zero copy, but not as the interface is set now.
+    #[error("its driver refuses zero copy")]
+    ZeroCopyRefused(#[source] io::Error),
     /// The program cannot be loaded.
     #[error("{step} the XDP program failed")]
     Program {
@@ -98,6 +114,10 @@ impl XdpError {
             Self::Socket { .. } => "see the cause; taut tries again each second",
             Self::Taken(_) => "end the program that uses it; taut tries again each second",
             Self::NoZeroCopy(_) => "do without: remove the uplink and add it again without --zero-copy",
+            Self::ZeroCopyRefused(_) => {
+                "see the cause, which may be the size of its rings or its MTU (taut pnic show INTERFACE); or do \
+                 without: remove the uplink and add it again without --zero-copy"
+            }
             Self::OtherProgram(_) => {
                 "remove it first (`ip link show` lists it): ip link set dev INTERFACE xdp off; or end the program \
                  that holds it"
@@ -106,18 +126,28 @@ impl XdpError {
     }
 }
 
-/// Opens the socket of an interface and attaches the program. The interface has one queue.
+/// Opens the sockets of an interface's receive queues and attaches the program.
 ///
 /// # Errors
-/// The kernel or the driver lacks something, or something else uses the queue.
-pub fn open(interface: u32, zero_copy: bool) -> Result<XdpPort, XdpError> {
-    let (socket, memory, setup) = socket::open()?;
-    socket::bind(&socket, interface, zero_copy)?;
-    let program = program::load(&socket)?;
-    let (link, why_generic) = program::attach(&program, interface)?;
-    let native = why_generic.is_none();
-    if zero_copy && !native {
-        return Err(XdpError::NoZeroCopy(why_generic.unwrap_or_else(|| io::ErrorKind::Unsupported.into())));
+/// The kernel or the driver lacks something, or something else uses the interface.
+pub fn open(interface: u32, queues: u32, zero_copy: bool) -> Result<XdpPort, XdpError> {
+    // Memory is not pinned for nothing, and a driver not set up anew.
+    let found = Links::open().and_then(|mut links| links.interface_by_index(interface));
+    if found.is_ok_and(|found| found.is_some_and(|found| found.has_xdp)) {
+        return Err(XdpError::OtherProgram(io::Error::from_raw_os_error(libc::EBUSY)));
     }
-    Ok(XdpPort { socket, memory, link, setup, mode: XdpMode { native, zero_copy }, why_generic })
+    let (first, setup) = socket::open_first()?;
+    socket::bind(&first.socket, interface, 0, zero_copy)?;
+    let other = |queue| {
+        let other = socket::open_other()?;
+        socket::bind(&other.socket, interface, queue, zero_copy)?;
+        Ok(other)
+    };
+    let others = (1..queues).map(other).collect::<Result<Vec<_>, XdpError>>()?;
+    let sockets: Vec<_> = std::iter::once(&first).chain(&others).map(|queue| &queue.socket).collect();
+    let program = program::load(&sockets)?;
+    let (link, why_generic) = program::attach(&program, interface, zero_copy)?;
+    let setup = XdpSocket { other_queues: others.len() as u16, zero_copy, ..setup };
+    let mode = XdpMode { native: why_generic.is_none(), zero_copy, queues };
+    Ok(XdpPort { first, others, link, setup, mode, why_generic })
 }

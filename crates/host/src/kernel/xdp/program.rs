@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use nix::libc;
 
@@ -14,6 +14,7 @@ const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_LINK_CREATE: libc::c_int = 28;
+const BPF_LINK_DETACH: libc::c_int = 34;
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 const BPF_PROG_TYPE_XDP: u32 = 6;
 const BPF_XDP: u32 = 37;
@@ -113,10 +114,16 @@ struct CreateLink {
     flags: u32,
 }
 
-/// Loads the program, with a map whose only entry is the socket of the first queue.
-pub(super) fn load(socket: &OwnedFd) -> Result<OwnedFd, XdpError> {
+#[repr(C)]
+struct DetachLink {
+    link: u32,
+}
+
+/// Loads the program, with a map that has the socket of each queue at the queue's number.
+pub(super) fn load(sockets: &[&OwnedFd]) -> Result<OwnedFd, XdpError> {
     let step = |step| move |source| XdpError::Program { step, source };
-    let map = CreateMap { kind: BPF_MAP_TYPE_XSKMAP, key_size: 4, value_size: 4, most_entries: 1 };
+    let most_entries = sockets.len() as u32;
+    let map = CreateMap { kind: BPF_MAP_TYPE_XSKMAP, key_size: 4, value_size: 4, most_entries };
     // SAFETY: the argument is that of this command, and refers to nothing.
     let map = unsafe { descriptor(BPF_MAP_CREATE, &map) }.map_err(step("making the map of"))?;
     let instructions = program(&map);
@@ -133,23 +140,34 @@ pub(super) fn load(socket: &OwnedFd) -> Result<OwnedFd, XdpError> {
     // SAFETY: the argument is that of this command. It refers to `count` instructions, and to a
     // string with its terminating zero. Both live until the call returns.
     let program = unsafe { descriptor(BPF_PROG_LOAD, &argument) }.map_err(step("loading"))?;
-    let (key, value) = (0_u32, socket.as_raw_fd());
-    let argument = UpdateMap {
-        map: map.as_raw_fd().cast_unsigned(),
-        _padding: 0,
-        key: &raw const key as u64,
-        value: &raw const value as u64,
-        flags: 0,
-    };
-    // SAFETY: the argument is that of this command. It refers to a key and a value of four bytes,
-    // as the map has them.
-    unsafe { bpf(BPF_MAP_UPDATE_ELEM, &argument) }.map_err(step("giving the socket to"))?;
+    for (queue, socket) in (0_u32..).zip(sockets) {
+        put(&map, queue, socket).map_err(step("giving the sockets to"))?;
+    }
     Ok(program)
 }
 
-/// Attaches the program to an interface: in its driver, or else in the kernel's own path. Also
-/// returns the reason for the latter.
-pub(super) fn attach(program: &OwnedFd, interface: u32) -> Result<(OwnedFd, Option<io::Error>), XdpError> {
+/// Puts the socket of a queue into the map.
+fn put(map: &OwnedFd, queue: u32, socket: &OwnedFd) -> io::Result<()> {
+    let socket = socket.as_raw_fd();
+    let argument = UpdateMap {
+        map: map.as_raw_fd().cast_unsigned(),
+        _padding: 0,
+        key: &raw const queue as u64,
+        value: &raw const socket as u64,
+        flags: 0,
+    };
+    // SAFETY: the argument is that of this command. It refers to a key and a value of four bytes,
+    // as the map has them. Both live until the call returns.
+    unsafe { bpf(BPF_MAP_UPDATE_ELEM, &argument) }.map(drop)
+}
+
+/// Attaches the program to an interface: in its driver, or else, unless `by_driver_alone`, in the
+/// kernel's own path. Also returns the reason for the latter.
+pub(super) fn attach(
+    program: &OwnedFd,
+    interface: u32,
+    by_driver_alone: bool,
+) -> Result<(OwnedFd, Option<io::Error>), XdpError> {
     let link = |flags| {
         let argument =
             CreateLink { program: program.as_raw_fd().cast_unsigned(), interface, kind: BPF_XDP, flags };
@@ -160,6 +178,7 @@ pub(super) fn attach(program: &OwnedFd, interface: u32) -> Result<(OwnedFd, Opti
     let why = match link(XDP_FLAGS_DRV_MODE) {
         Ok(link) => return Ok((link, None)),
         Err(error) if is_other(&error) => return Err(XdpError::OtherProgram(error)),
+        Err(error) if by_driver_alone => return Err(XdpError::ZeroCopyRefused(error)),
         Err(error) => error,
     };
     match link(XDP_FLAGS_SKB_MODE) {
@@ -167,6 +186,18 @@ pub(super) fn attach(program: &OwnedFd, interface: u32) -> Result<(OwnedFd, Opti
         Err(error) if is_other(&error) => Err(XdpError::OtherProgram(error)),
         Err(source) => Err(XdpError::Program { step: "attaching", source }),
     }
+}
+
+/// Takes the program of a link from its interface, whoever else has the link open. A link whose
+/// interface is gone has none any more.
+///
+/// # Errors
+/// The descriptor is no link, or the kernel has no such call (before 5.10).
+pub fn detach(link: impl AsFd) -> io::Result<()> {
+    let argument = DetachLink { link: link.as_fd().as_raw_fd().cast_unsigned() };
+    // SAFETY: the argument is that of this command, and refers to nothing.
+    unsafe { bpf(BPF_LINK_DETACH, &argument)? };
+    Ok(())
 }
 
 /// Calls bpf(2) with a command that makes a descriptor.

@@ -18,7 +18,7 @@ use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags, XdpRingOffset, XdpUmem
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind as bind_socket, socket_with};
 use taut_api::fabric::message::{XdpMemory, XdpRing, XdpSocket};
 
-use super::{CHUNK, XdpError};
+use super::{CHUNK, XdpError, XdpQueue};
 
 /// Number of chunks of each direction.
 const CHUNKS: u32 = 2048;
@@ -31,34 +31,55 @@ const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 /// Number of frames that one call sends. Without the option it is 32.
 const BUDGET: u32 = 256;
 
-/// Shape of the memory: a page of notes, a word for each chunk of frames to be sent, and chunks.
-const MEMORY: XdpMemory = XdpMemory {
+/// Shape of the memory of the first queue: a page of notes, a word for each chunk of frames to be
+/// sent, and chunks.
+const FIRST: XdpMemory = XdpMemory {
     chunk: CHUNK,
     receiving: CHUNKS,
     sending: CHUNKS,
     first: XdpMemory::WORDS + (CHUNKS as u64 * 4).next_multiple_of(4096),
 };
 
-/// Opens a socket with its rings and memory, which is not bound yet.
-pub(super) fn open() -> Result<(OwnedFd, OwnedFd, XdpSocket), XdpError> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None);
-    let socket = socket.map_err(|error| XdpError::NoSockets(error.into()))?;
-    let refused = |error: Errno| XdpError::Memory { bytes: MEMORY.bytes(), source: error.into() };
-    let memory = memory().map_err(refused)?;
-    register(&socket, &memory).map_err(refused)?;
-    let setup = rings(&socket)
-        .map_err(|error| XdpError::Socket { step: "making the rings of", source: error.into() })?;
-    Ok((socket, memory, setup))
+/// Opens the socket of the first queue with its rings and memory. It is not bound yet.
+pub(super) fn open_first() -> Result<(XdpQueue, XdpSocket), XdpError> {
+    let queue = open(FIRST)?;
+    let setup = receive_and_send(&queue.socket).map_err(no_rings)?;
+    Ok((queue, setup))
 }
 
-/// Binds a socket to the first queue of an interface.
-pub(super) fn bind(socket: &OwnedFd, interface: u32, zero_copy: bool) -> Result<(), XdpError> {
+/// Opens the socket of another queue, which sends nothing. It is not bound yet.
+pub(super) fn open_other() -> Result<XdpQueue, XdpError> {
+    let queue = open(FIRST.receiving_only())?;
+    receive(&queue.socket).map_err(no_rings)?;
+    Ok(queue)
+}
+
+fn no_rings(error: Errno) -> XdpError {
+    XdpError::Socket { step: "making the rings of", source: error.into() }
+}
+
+/// Opens a socket with memory, without rings.
+fn open(shape: XdpMemory) -> Result<XdpQueue, XdpError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None);
+    let socket = socket.map_err(|error| match error {
+        Errno::AFNOSUPPORT => XdpError::NoSockets(error.into()),
+        _ => XdpError::Socket { step: "opening", source: error.into() },
+    })?;
+    let refused = |error: Errno| XdpError::Memory { bytes: shape.bytes(), source: error.into() };
+    let memory = memory(shape).map_err(refused)?;
+    register(&socket, &memory, shape).map_err(refused)?;
+    Ok(XdpQueue { socket, memory })
+}
+
+/// Binds a socket to a queue of an interface.
+pub(super) fn bind(socket: &OwnedFd, interface: u32, queue: u32, zero_copy: bool) -> Result<(), XdpError> {
     let copies = if zero_copy { SocketAddrXdpFlags::XDP_ZEROCOPY } else { SocketAddrXdpFlags::XDP_COPY };
-    let address = SocketAddrXdp::new(copies | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, interface, 0);
+    let address = SocketAddrXdp::new(copies | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, interface, queue);
     bind_socket(socket, &address).map_err(|error| match error {
         Errno::BUSY => XdpError::Taken(error.into()),
-        Errno::OPNOTSUPP | Errno::INVAL if zero_copy => XdpError::NoZeroCopy(error.into()),
+        Errno::OPNOTSUPP if zero_copy => XdpError::NoZeroCopy(error.into()),
+        _ if zero_copy => XdpError::ZeroCopyRefused(error.into()),
         _ => XdpError::Socket { step: "binding", source: error.into() },
     })
 }
@@ -74,23 +95,23 @@ pub fn lost(socket: impl AsFd) -> io::Result<u64> {
 }
 
 /// Makes the memory, which nobody can shorten.
-fn memory() -> rustix::io::Result<OwnedFd> {
+fn memory(shape: XdpMemory) -> rustix::io::Result<OwnedFd> {
     let memory = memfd_create("xdp", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    ftruncate(&memory, MEMORY.bytes())?;
+    ftruncate(&memory, shape.bytes())?;
     fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(memory)
 }
 
 /// Gives a socket the chunks of the memory. The kernel keeps their pages.
-fn register(socket: &OwnedFd, memory: &OwnedFd) -> rustix::io::Result<()> {
-    let len = MEMORY.bytes() - MEMORY.first;
+fn register(socket: &OwnedFd, memory: &OwnedFd, shape: XdpMemory) -> rustix::io::Result<()> {
+    let len = shape.bytes() - shape.first;
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: the kernel chooses an address that is not in use.
-    let address = unsafe { mmap(null_mut(), len as usize, access, MapFlags::SHARED, memory, MEMORY.first)? };
+    let address = unsafe { mmap(null_mut(), len as usize, access, MapFlags::SHARED, memory, shape.first)? };
     let chunks = XdpUmemReg {
         addr: address as u64,
         len,
-        chunk_size: MEMORY.chunk,
+        chunk_size: shape.chunk,
         headroom: 0,
         flags: XdpUmemRegFlags::empty(),
         tx_metadata_len: 0,
@@ -102,11 +123,16 @@ fn register(socket: &OwnedFd, memory: &OwnedFd) -> rustix::io::Result<()> {
     registered
 }
 
-/// Makes the rings of a socket.
-fn rings(socket: &OwnedFd) -> rustix::io::Result<XdpSocket> {
+/// Makes the rings of a socket that receives. The kernel wants a completion ring of each socket.
+fn receive(socket: &OwnedFd) -> rustix::io::Result<()> {
     set_xdp_umem_fill_ring_size(socket, ENTRIES)?;
     set_xdp_umem_completion_ring_size(socket, ENTRIES)?;
-    set_xdp_rx_ring_size(socket, ENTRIES)?;
+    set_xdp_rx_ring_size(socket, ENTRIES)
+}
+
+/// Makes the rings of a socket that receives and sends.
+fn receive_and_send(socket: &OwnedFd) -> rustix::io::Result<XdpSocket> {
+    receive(socket)?;
     set_xdp_tx_ring_size(socket, ENTRIES)?;
     set_socket_send_buffer_size_force(socket, SENDING)?;
     raise_budget(socket);
@@ -122,7 +148,9 @@ fn rings(socket: &OwnedFd) -> rustix::io::Result<XdpSocket> {
         fill: ring(offsets.fr)?,
         transmit: ring(offsets.tx)?,
         completion: ring(offsets.cr)?,
-        memory: MEMORY,
+        memory: FIRST,
+        zero_copy: false,
+        other_queues: 0,
     })
 }
 
