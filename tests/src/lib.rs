@@ -19,6 +19,7 @@ mod prerequisite;
 mod process;
 mod raw_port;
 mod raw_vmci;
+mod sender;
 mod wait;
 mod walls;
 
@@ -34,6 +35,7 @@ pub use prerequisite::{Controller, Image, Prerequisite, any_image, image, requir
 pub use process::{Background, Pids, alive, cpu_group, kill_9};
 pub use raw_port::RawPort;
 pub use raw_vmci::{RawVmci, idle_microguests};
+pub use sender::FrameSender;
 pub use wait::eventually;
 pub use walls::{WallsSeen, missing_walls};
 

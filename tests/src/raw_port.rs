@@ -1,6 +1,7 @@
 //! A port on which a test sends and receives any frame.
 
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,6 +18,14 @@ use crate::{Taut, eventually};
 const ENTRIES: u16 = 512;
 const BUFFER: u32 = 2048;
 const MEMORY: u64 = 16 << 20;
+/// Features of a port with every offload.
+const OFFLOADS: u64 = features::NET_CSUM
+    | features::NET_GUEST_CSUM
+    | features::NET_HOST_TSO4
+    | features::NET_HOST_TSO6
+    | features::NET_HOST_USO
+    | features::NET_GUEST_TSO4
+    | features::NET_GUEST_TSO6;
 
 /// Driver end of a vNIC that taut did not start.
 pub struct RawPort {
@@ -42,14 +51,16 @@ impl std::fmt::Debug for RawPort {
 impl RawPort {
     /// Attaches an external port to a port group, with every offload, and starts its rings.
     pub fn attach(taut: &Taut, name: &str, portgroup: &str, mac: [u8; 6]) -> Self {
-        let offloads = features::NET_CSUM
-            | features::NET_GUEST_CSUM
-            | features::NET_HOST_TSO4
-            | features::NET_HOST_TSO6
-            | features::NET_HOST_USO
-            | features::NET_GUEST_TSO4
-            | features::NET_GUEST_TSO6;
-        Self::attach_with(offloads, taut, name, portgroup, mac)
+        Self::attach_with(OFFLOADS, taut, name, portgroup, mac)
+    }
+
+    /// Starts the rings of a port of any switch that listens at a vhost-user socket, with every
+    /// offload that the switch has.
+    ///
+    /// # Panics
+    /// If the switch takes no session.
+    pub fn connect(socket: &Path, mac: [u8; 6]) -> Self {
+        Self::connect_with(OFFLOADS, "port", socket, mac)
     }
 
     /// Attaches an external port whose guest's driver accepts no offloads, and starts its rings.
@@ -63,7 +74,13 @@ impl RawPort {
         let address = mac.map(|octet| format!("{octet:02x}")).join(":");
         let words = ["port", "attach", name, "--portgroup", portgroup, "--mac", &address, "--path", socket];
         taut.ok(words.into_iter().chain(["--listen", "--offloads"]));
-        let stream = eventually("the port listens", || UnixStream::connect(&path).ok());
+        let port = Self::connect_with(offloads, name, &path, mac);
+        eventually("the port is up", || (port.info(taut)["link"] == "up").then_some(()));
+        port
+    }
+
+    fn connect_with(offloads: u64, name: &str, socket: &Path, mac: [u8; 6]) -> Self {
+        let stream = eventually("the port listens", || UnixStream::connect(socket).ok());
         let ram = Ram::new(MEMORY).expect("memory");
         let features = features::EVENT_IDX | features::NET_MRG_RXBUF | offloads;
         let mut made = None;
@@ -80,13 +97,11 @@ impl RawPort {
                 Ok(())
             },
         );
-        let session = session.expect("the fabric takes a session");
+        let session = session.expect("the switch takes a session");
         let (rx, tx, kicks, call) = made.expect("a session that began has its queues");
         kicks.iter().for_each(Event::raise);
         let (name, frame) = (name.to_owned(), Vec::new());
-        let port = Self { name, mac, rx, tx, kicks, call, frame, _session: session };
-        eventually("the port is up", || (port.info(taut)["link"] == "up").then_some(()));
-        port
+        Self { name, mac, rx, tx, kicks, call, frame, _session: session }
     }
 
     /// Fills up the event by which the fabric tells of received frames, and makes it blocking: the

@@ -76,8 +76,9 @@ pub struct Teaming {
     /// An active uplink whose link comes back is used at once. If false, it waits until another one
     /// fails.
     pub failback: bool,
-    /// Physical switches are told by RARP where ports are, and hosts by gratuitous ARP where the
-    /// `ip` of a document is: when a port appears, and when its uplink changes.
+    /// Physical switches are told by RARP where ports are, when a port appears and when its uplink
+    /// changes. Hosts are told by gratuitous ARP and neighbour advertisements of the `ip` of a
+    /// document, and of addresses that guests have stated.
     pub notify_switches: bool,
     /// Probes of uplinks whose links are up.
     pub probe: PathProbe,

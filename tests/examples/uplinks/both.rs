@@ -11,9 +11,12 @@ use taut_tests::{Cable, Netns, Taut, eventually, ip, kill_9};
 use crate::Outcome;
 use crate::veth::{Arrivals, CLIENT, Outside, SERVER, begin, longest};
 
-/// Time of traffic before and after. It is longer than the longest gap that is expected, and than
-/// the pause after which TCP sends again.
-const AROUND: Duration = Duration::from_secs(2);
+/// Time from the daemon's start to the next end of both processes, at least.
+const AFTER: Duration = Duration::from_millis(600);
+/// Time without a pause of half its length, after which traffic is back.
+const STEADY: Duration = Duration::from_millis(300);
+/// Longest time without traffic.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Kills both processes so many times and starts the daemon again at once.
 pub(crate) fn run(times: usize) -> Outcome<Value> {
@@ -33,19 +36,17 @@ pub(crate) fn run(times: usize) -> Outcome<Value> {
     let arrivals = Arc::new(Arrivals::default());
     let threads = begin(&inside.name, &outside.name, &arrivals)?;
     let (mut gaps, mut stream_gaps) = (Vec::new(), Vec::new());
+    take_longest(&arrivals, Instant::now())?;
     for _ in 0..times {
-        std::thread::sleep(AROUND);
-        arrivals.datagrams.lock().map_err(|_| "poisoned")?.clear();
-        arrivals.stream.lock().map_err(|_| "poisoned")?.clear();
         let fabric = taut.fabric_pid();
         let begun = Instant::now();
         taut.kill_daemon();
         kill_9(fabric);
         taut.restart_daemon();
-        std::thread::sleep(AROUND);
-        let datagrams = arrivals.datagrams.lock().map_err(|_| "poisoned")?;
-        gaps.push(longest(datagrams.iter().map(|(_, at)| *at), begun));
-        stream_gaps.push(longest(arrivals.stream.lock().map_err(|_| "poisoned")?.iter().copied(), begun));
+        std::thread::sleep(AFTER);
+        let [datagrams, stream] = take_longest(&arrivals, begun)?;
+        gaps.push(datagrams);
+        stream_gaps.push(stream);
     }
     let changed = carrier()? != changes;
     arrivals.is_over.store(true, Relaxed);
@@ -61,4 +62,36 @@ pub(crate) fn run(times: usize) -> Outcome<Value> {
         "tcp_longest_ms": stream_gaps.iter().copied().fold(0.0, f64::max),
         "carrier_changes": u8::from(changed),
     }))
+}
+
+/// Waits until datagrams and the connection have passed steadily since `begun`. Returns the longest
+/// time without each, in ms, since the last call.
+fn take_longest(arrivals: &Arrivals, begun: Instant) -> Outcome<[f64; 2]> {
+    loop {
+        let mut datagrams = arrivals.datagrams.lock().map_err(|_| "a thread has failed")?;
+        let mut stream = arrivals.stream.lock().map_err(|_| "a thread has failed")?;
+        let of_datagrams: Vec<Instant> = datagrams.iter().map(|(_, at)| *at).collect();
+        if is_steady(&of_datagrams, begun) && is_steady(&stream, begun) {
+            let found = [&of_datagrams, &*stream].map(|all| longest(all.iter().copied(), all[0]));
+            // The last ones begin the next time.
+            let (before, other) = (datagrams.len() - 1, stream.len() - 1);
+            datagrams.drain(..before);
+            stream.drain(..other);
+            return Ok(found);
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err(format!("no traffic for {PATIENCE:?} after both processes were killed").into());
+        }
+        drop((datagrams, stream));
+        std::thread::sleep(STEADY / 2);
+    }
+}
+
+/// Returns whether traffic goes on since a time after `begun`, for [`STEADY`].
+fn is_steady(arrivals: &[Instant], begun: Instant) -> bool {
+    let now = Instant::now();
+    let recent = arrivals.iter().copied().filter(|at| *at > begun && *at + STEADY > now);
+    let pause = STEADY / 2;
+    let is_back = recent.clone().next().is_some_and(|first| first + pause < now);
+    is_back && longest(recent, begun) < pause.as_secs_f64() * 1000.0
 }

@@ -15,8 +15,11 @@
 //! * `uplinks path TIMES SECONDS` lets the path of an uplink die so many times, for a gateway and
 //!   for beacons, and then come and go for so long.
 //! * `uplinks capture MIB` captures a TCP stream of so many MiB between two namespaces.
-//! * `uplinks rates WAY SIZE SECONDS` sends as many frames as pass by an uplink on veth, whose
-//!   backend is WAY (`packet`, `xdp`), or by a Linux bridge (`bridge`).
+//! * `uplinks rates WAY DIRECTION SIZE SECONDS` has as many frames as possible pass an uplink on
+//!   veth, whose backend is WAY (`packet`, `xdp`), or a Linux bridge (`bridge`), out of a port
+//!   (`out`) or into it (`in`).
+//! * `uplinks rates-of SOCKET END DIRECTION SIZE SECONDS` has them pass another switch, with a port
+//!   at a vhost-user socket and a cable that ends at the interface END.
 //!
 //! Each prints one line of JSON.
 
@@ -36,6 +39,7 @@ mod shares;
 mod veth;
 
 use std::error::Error;
+use std::path::Path;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -55,9 +59,16 @@ fn main() -> Outcome<()> {
         ["shares", seconds] => shares::run(seconds.parse()?)?,
         ["path", times, seconds] => path::run(times.parse()?, seconds.parse()?)?,
         ["capture", mib] => capture::run(mib.parse()?)?,
-        ["rates", way, size, seconds] => rates::run(way, size.parse()?, seconds.parse()?)?,
+        ["rates", way, direction, size, seconds] => {
+            rates::run(way, &rates::Load::new(direction, size.parse()?, seconds.parse()?)?)?
+        }
+        ["rates-of", socket, end, direction, size, seconds] => {
+            let load = rates::Load::new(direction, size.parse()?, seconds.parse()?)?;
+            rates::run_other(Path::new(socket), end, &load)?
+        }
         _ => return Err("usage: uplinks failover LOSSES DEAD | veth LOSSES DEAD | restart TIMES | both TIMES | flood FRAMES | load RUNS | flows COUNT | announce \
-                         PORTS | netdev TIMES | shares SECONDS | path TIMES SECONDS | capture MIB | rates WAY SIZE SECONDS"
+                         PORTS | netdev TIMES | shares SECONDS | path TIMES SECONDS | capture MIB | rates WAY DIRECTION SIZE SECONDS | \
+                         rates-of SOCKET END DIRECTION SIZE SECONDS"
             .into()),
     };
     println!("{found}");

@@ -1,6 +1,7 @@
 //! Tests that need root, network namespaces and TAP, but boot no guest.
 
 mod access;
+mod announcements;
 mod bench;
 mod capture;
 mod cards;

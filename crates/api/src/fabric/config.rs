@@ -154,7 +154,7 @@ pub struct PortConfig {
     /// drivers have set one address, the one with the lowest place gets it, in each fabric.
     #[serde(default)]
     pub effective_order: u64,
-    /// IPv4 address from the port's document, announced by gratuitous ARP.
+    /// IPv4 address from the port's document. It is announced with those that the guest has stated.
     #[serde(default)]
     pub ip: Option<Ipv4Addr>,
     /// Security policy of the port group.

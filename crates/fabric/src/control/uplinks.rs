@@ -1,19 +1,17 @@
 //! Uplinks: looks at their links and traffic, and sends the fabric's own frames.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::time::Instant;
 
-use taut_api::Vlan;
 use taut_api::fabric::PortId;
 use taut_api::fabric::counters::PortWord;
 use taut_api::teaming::TeamPolicy;
-use taut_uplink::team::{Address, Proof, announcements_of};
+use taut_uplink::team::{Proof, announcement, ip_announcement};
 
 use super::Control;
 use super::entry::Entry;
 use super::own_frames::put_own;
-use super::teams::{LOOK, OwnFrame, Sight, WireBytes, first_vlans};
+use super::teams::{Announcement, LOOK, OwnFrame, Sight, Subject, WireBytes, first_vlans};
 use crate::net::queue::PairIdx;
 use crate::net::vlan::tagged;
 use crate::port::Port;
@@ -69,9 +67,9 @@ impl Control {
                 self.send_by(uplink, &tagged(&frame, vlan));
             }
         }
-        for (port, uplink) in self.teams.announce(now) {
-            if self.announce(port, uplink) {
-                self.teams.told(port, now);
+        for announced in self.teams.announce(now) {
+            if self.announce(&announced) && announced.subject == Subject::Port {
+                self.teams.told(announced.port, now);
             }
         }
         let next = self.teams.next_announcement().unwrap_or(self.next_look);
@@ -91,24 +89,30 @@ impl Control {
         }
     }
 
-    /// Tells physical switches that the address of a port is behind an uplink. Returns whether the
-    /// card has taken all frames; the port's own frames tell the same later.
-    fn announce(&self, port: PortId, uplink: PortId) -> bool {
-        let Some((config, port)) = self.entries.get(&port).and_then(Entry::port) else { return false };
-        // On a trunk it is not known in which VLAN the guest uses its address.
-        let ip = config.ip.filter(|_| matches!(config.vlan, Vlan::Access(_)));
-        let ips = ip.into_iter().map(IpAddr::V4).collect();
+    /// Tells physical switches that a port is behind an uplink, or hosts which Ethernet address has
+    /// an IP address of the port. Returns whether the card has taken all frames; the port's own
+    /// frames tell the same later.
+    fn announce(&self, Announcement { port, uplink, subject }: &Announcement) -> bool {
+        let Some((config, port)) = self.entries.get(port).and_then(Entry::port) else { return false };
         let mac = port.address.current(config.mac.into()).octets();
         let team = config.team.and_then(|team| self.config.teams.get(usize::from(team)));
         if mac != config.mac.0 && team.is_some_and(|team| team.policy == TeamPolicy::SourceMac) {
             // `uplink` is that of the configured address. This one's frames may leave by another.
             return false;
         }
-        let address = Address { mac, ips, is_router: None };
-        let frames = announcements_of(&address);
-        let mut all =
-            frames.iter().flat_map(|frame| first_vlans(&config.vlan).map(|vlan| tagged(frame, vlan)));
-        all.all(|frame| self.send_by(uplink, &frame))
+        let send = |frame: &[u8], vlan| self.send_by(*uplink, &tagged(frame, vlan));
+        match *subject {
+            Subject::Port => {
+                let frame = announcement(mac);
+                first_vlans(&config.vlan).all(|vlan| send(&frame, vlan))
+            }
+            Subject::Ip { vlan, ip, stated_from, is_router } => {
+                // The guest may have another address since, or its port another VLAN.
+                let is_valid = stated_from.is_none_or(|from| from == mac) && config.vlan.admits(vlan);
+                let frame = ip_announcement(mac, ip, is_router).filter(|_| is_valid);
+                frame.is_some_and(|frame| send(&frame, vlan))
+            }
+        }
     }
 
     /// Sends a frame by an uplink. Returns whether the card has taken it.

@@ -11,6 +11,7 @@
 mod addresses;
 pub mod flow_cache;
 pub mod forward;
+pub mod heard;
 pub mod index;
 pub mod learned;
 pub mod mac_table;

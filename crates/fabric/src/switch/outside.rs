@@ -4,12 +4,14 @@
 //! a new switch. A frame needs no more than a look at its member.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use taut_api::fabric::PortId;
 use taut_uplink::team::{
     Expected, MOST_UPLINKS, Path, Policy, Proof, Team, Uplink, address_key, ip_key, mac_key,
 };
 
+use super::heard::Heard;
 use super::index::MemberIdx;
 use crate::net::ethernet::{Ethernet, MacKey, TAG};
 
@@ -24,6 +26,8 @@ pub struct Outside {
     pub ways: BTreeMap<PortId, Way>,
     /// Proofs of their paths that the uplinks wait for.
     pub expected: Expected,
+    /// IP addresses of ports, which are announced with them.
+    pub heard: Arc<Heard>,
 }
 
 /// A team as it is settled.
@@ -51,6 +55,7 @@ pub(super) struct UplinkTable {
     members: Vec<MemberIdx>,
     teams: Vec<Settled>,
     expected: Expected,
+    heard: Arc<Heard>,
 }
 
 impl UplinkTable {
@@ -63,7 +68,12 @@ impl UplinkTable {
         if outside.uplinks.is_empty() {
             members = Vec::new();
         }
-        Self { members, teams: outside.teams.clone(), expected: outside.expected.clone() }
+        Self {
+            members,
+            teams: outside.teams.clone(),
+            expected: outside.expected.clone(),
+            heard: Arc::clone(&outside.heard),
+        }
     }
 
     /// Returns whether the segment has an uplink.
@@ -75,6 +85,11 @@ impl UplinkTable {
     /// Returns the uplinks.
     pub(super) fn members(&self) -> impl Iterator<Item = MemberIdx> {
         self.members.iter().copied().filter(|member| *member != MemberIdx::NONE)
+    }
+
+    /// Returns the IP addresses of ports.
+    pub(super) fn heard(&self) -> &Heard {
+        &self.heard
     }
 
     /// Returns what a frame in a VLAN proves for an uplink whose card has the address `card`.

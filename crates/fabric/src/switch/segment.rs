@@ -7,6 +7,7 @@ use taut_api::fabric::config::{PortConfig, PortKind, SegmentId};
 use taut_uplink::team::Proof;
 
 use super::addresses::set_addresses;
+use super::heard::Heard;
 use super::index::MemberIdx;
 use super::learned::Learned;
 use super::mac_table::{Key, MacTable};
@@ -116,6 +117,13 @@ impl Segment {
     #[inline]
     pub fn snooping(&self) -> Option<&Snooping> {
         self.snooping.as_deref()
+    }
+
+    /// Returns the IP addresses that ports have stated; `None` without an uplink, where nobody
+    /// needs them.
+    #[inline]
+    pub fn heard(&self) -> Option<&Heard> {
+        self.has_uplinks().then(|| self.uplink_table.heard())
     }
 
     /// Returns whether an address is that of an uplink's card.

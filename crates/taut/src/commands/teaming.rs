@@ -25,8 +25,8 @@ pub(crate) struct TeamingArgs {
     /// fails
     #[arg(long, on_or_off())]
     failback: Option<bool>,
-    /// Tell where ports are: physical switches by RARP, and hosts by gratuitous ARP for addresses
-    /// that a document names as `ip`
+    /// Tell where ports are: physical switches by RARP, and hosts by gratuitous ARP and neighbour
+    /// advertisements for the IP addresses that are known
     #[arg(long, on_or_off())]
     notify_switches: Option<bool>,
     /// Do not use an uplink whose link is up but leads nowhere: beacon if there are three uplinks

@@ -7,89 +7,83 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::frame::{ARP, RARP, arp};
 use super::neighbour::advertisement;
 
-/// Ports announced in one burst (ESX: `Net.NetMaxRarpsPerInterval`). More at once would be lost
-/// in the queue of a card.
+/// Announcements in one burst (ESX: `Net.NetMaxRarpsPerInterval`). More at once would be lost in
+/// the queue of a card.
 pub const BURST: usize = 128;
-/// Time between two bursts in ns: a thousand addresses are announced within 100 ms.
+/// Time between two bursts in ns: a thousand ports are announced within 100 ms.
 const PAUSE_NS: u64 = 10_000_000;
 
-/// Addresses of a port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
-    /// Ethernet address.
-    pub mac: [u8; 6],
-    /// IP addresses, as far as they are known.
-    pub ips: Vec<IpAddr>,
-    /// The port's VM is an IPv6 router or not, if that is known. Hosts drop a router that
-    /// advertises itself as something else, so without it IPv6 addresses are not announced.
-    pub is_router: Option<bool>,
-}
-
-/// Ports that wait for their announcement.
+/// What waits for its announcement: the places of ports, and their IP addresses.
 #[derive(Debug)]
-pub struct Announcements<P> {
-    /// Ports in the order of their turns, each once.
-    queue: VecDeque<P>,
-    waiting: BTreeSet<P>,
+pub struct Announcements<A> {
+    /// All in the order of their turns, each once.
+    queue: VecDeque<A>,
+    waiting: BTreeSet<A>,
     /// When the next burst may begin.
     next: u64,
 }
 
-impl<P> Default for Announcements<P> {
+impl<A> Default for Announcements<A> {
     fn default() -> Self {
         Self { queue: VecDeque::new(), waiting: BTreeSet::new(), next: 0 }
     }
 }
 
-impl<P: Ord + Copy> Announcements<P> {
-    /// Adds a port that begins to receive, or whose uplink has changed.
-    pub fn add(&mut self, port: P) {
-        if self.waiting.insert(port) {
-            self.queue.push_back(port);
+impl<A: Ord + Copy> Announcements<A> {
+    /// Adds an announcement, unless it waits already.
+    pub fn add(&mut self, announced: A) {
+        if self.waiting.insert(announced) {
+            self.queue.push_back(announced);
         }
     }
 
-    /// Removes a port that is gone.
-    pub fn remove(&mut self, port: P) {
-        if self.waiting.remove(&port) {
-            self.queue.retain(|other| *other != port);
-        }
+    /// Removes announcements for which `stays` does not hold.
+    pub fn retain(&mut self, stays: impl Fn(&A) -> bool) {
+        self.queue.retain(&stays);
+        self.waiting.retain(stays);
     }
 
-    /// Returns the ports to be announced now, [`BURST`] at most.
-    pub fn take(&mut self, now: u64) -> Vec<P> {
+    /// Returns what is announced now, [`BURST`] at most.
+    pub fn take(&mut self, now: u64) -> Vec<A> {
         if now < self.next || self.queue.is_empty() {
             return Vec::new();
         }
         self.next = now.saturating_add(PAUSE_NS);
-        let burst: Vec<P> = self.queue.drain(..self.queue.len().min(BURST)).collect();
-        for port in &burst {
-            self.waiting.remove(port);
+        let burst: Vec<A> = self.queue.drain(..self.queue.len().min(BURST)).collect();
+        for announced in &burst {
+            self.waiting.remove(announced);
         }
         burst
     }
 
-    /// Returns when the next burst may begin, if ports wait.
+    /// Returns when the next burst may begin, if anything waits.
     pub fn next(&self) -> Option<u64> {
         (!self.queue.is_empty()).then_some(self.next)
     }
 }
 
-/// Returns the frames that announce an address, without VLAN tags: RARP, which tells switches the
-/// place of the Ethernet address, and for each IP address a gratuitous ARP (RFC 5227) or a
-/// neighbour advertisement (RFC 4861), which tell hosts.
-pub fn announcements_of(address: &Address) -> Vec<Vec<u8>> {
-    let Address { mac, ips, is_router } = address;
-    let reverse = arp(RARP, 3, (*mac, Ipv4Addr::UNSPECIFIED), (*mac, Ipv4Addr::UNSPECIFIED));
-    let of_ips = ips.iter().filter_map(|ip| match ip {
-        IpAddr::V4(ip) => Some(arp(ARP, 1, (*mac, *ip), ([0; 6], *ip))),
-        IpAddr::V6(ip) => is_router.map(|is_router| advertisement(*mac, *ip, is_router)),
-    });
-    [reverse].into_iter().chain(of_ips).collect()
+/// Returns the frame, without a VLAN tag, that tells switches the place of an Ethernet address:
+/// RARP.
+pub fn announcement(mac: [u8; 6]) -> Vec<u8> {
+    arp(RARP, 3, (mac, Ipv4Addr::UNSPECIFIED), (mac, Ipv4Addr::UNSPECIFIED))
+}
+
+/// Returns the frame, without a VLAN tag, that tells hosts the Ethernet address of an IP address: a
+/// gratuitous ARP (RFC 5227), or an unsolicited neighbour advertisement (RFC 4861, section 7.2.6).
+///
+/// `is_router` says whether the station is an IPv6 router, if that is known. Hosts drop a router
+/// that advertises itself as something else, so without it there is no frame for an IPv6 address.
+pub fn ip_announcement(mac: [u8; 6], ip: IpAddr, is_router: Option<bool>) -> Option<Vec<u8>> {
+    match ip {
+        IpAddr::V4(ip) => Some(arp(ARP, 1, (mac, ip), ([0; 6], ip))),
+        IpAddr::V6(ip) => is_router.map(|is_router| advertisement(mac, ip, is_router)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
     const MAC: [u8; 6] = [0, 0x50, 0x56, 1, 2, 3];
@@ -119,8 +113,7 @@ mod tests {
         let mut announcements = Announcements::default();
         announcements.add(1);
         announcements.add(2);
-        announcements.remove(1);
-        announcements.remove(3);
+        announcements.retain(|port| *port != 1);
         assert_eq!(announcements.take(0), [2]);
         announcements.add(2);
         assert_eq!(announcements.next(), Some(PAUSE_NS));
@@ -128,8 +121,7 @@ mod tests {
 
     #[test]
     fn switches_are_told_by_rarp() {
-        let frames = announcements_of(&Address { mac: MAC, ips: Vec::new(), is_router: None });
-        let [frame] = &frames[..] else { panic!("{frames:?}") };
+        let frame = announcement(MAC);
         assert_eq!(frame.len(), 60);
         assert_eq!(frame[..14], [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0x50, 0x56, 1, 2, 3, 0x80, 0x35]);
         assert_eq!(frame[14..22], [0, 1, 8, 0, 6, 4, 0, 3]);
@@ -138,16 +130,19 @@ mod tests {
 
     #[test]
     fn hosts_are_told_of_ip_addresses() {
-        let ips = vec!["10.1.2.3".parse().unwrap(), "fe80::250:56ff:fe01:203".parse().unwrap()];
-        let address = Address { mac: MAC, ips, is_router: Some(true) };
-        let frames = announcements_of(&address);
-        let [_, v4, v6] = &frames[..] else { panic!("{frames:?}") };
+        let v4 = ip_announcement(MAC, "10.1.2.3".parse().unwrap(), None).unwrap();
         assert_eq!(
             (v4[20..22].to_vec(), &v4[28..32], &v4[38..42]),
             (vec![0, 1], &[10, 1, 2, 3][..], &[10, 1, 2, 3][..])
         );
-        assert_eq!((v6.len(), v6[20], v6[21], v6[54], v6[58]), (86, 58, 255, 136, 0xa0));
-        let unknown = announcements_of(&Address { is_router: None, ..address });
-        assert_eq!(unknown, frames[..2], "an advertisement might take a router away");
+        let ip: Ipv6Addr = "fe80::250:56ff:fe01:203".parse().unwrap();
+        for (is_router, flags) in [(true, 0xa0), (false, 0x20)] {
+            let v6 = ip_announcement(MAC, ip.into(), Some(is_router)).unwrap();
+            assert_eq!(v6[..14], [0x33, 0x33, 0, 0, 0, 1, 0, 0x50, 0x56, 1, 2, 3, 0x86, 0xdd]);
+            assert_eq!((v6.len(), v6[20], v6[21], v6[54], v6[58]), (86, 58, 255, 136, flags));
+            assert_eq!((&v6[22..38], &v6[62..78]), (&ip.octets()[..], &ip.octets()[..]));
+            assert_eq!((&v6[78..80], &v6[80..]), (&[2, 1][..], &MAC[..]));
+        }
+        assert_eq!(ip_announcement(MAC, ip.into(), None), None, "it might take a router away");
     }
 }

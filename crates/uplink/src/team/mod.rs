@@ -10,13 +10,16 @@
 //! * `order`: uplinks that a team uses of these (active, standby, failback), and the one for a key;
 //! * `load`: ports that leave a busy uplink;
 //! * `path`: uplinks at which a port receives, so that a switch that floods causes no duplicates;
-//! * `announce`: frames that tell physical switches where an address is now, and their pace;
+//! * `statement`, `known`: IP addresses of ports, by the frames of their stations;
+//! * `announce`: frames that tell physical switches and hosts where an address is now, and their
+//!   pace;
 //! * `neighbour`: the frames of IPv6 among these;
 //! * `frame`: parts of all of them.
 
 mod announce;
 mod frame;
 mod key;
+mod known;
 mod link;
 mod load;
 mod neighbour;
@@ -25,9 +28,11 @@ mod path;
 mod probe;
 mod probe_frame;
 mod set;
+mod statement;
 
-pub use announce::{Address, Announcements, BURST, announcements_of};
+pub use announce::{Announcements, BURST, announcement, ip_announcement};
 pub use key::{address_key, ip_key, mac_key};
+pub use known::{IpPlace, Known};
 pub use link::{LinkRules, Links};
 pub use load::{LoadRules, Loads, Move, PortSecond, UplinkSecond, Usage};
 pub use order::{Order, Policy, Team};
@@ -35,3 +40,4 @@ pub use path::{FORMER_NS, Path};
 pub use probe::{BACK_NS, INTERVAL_NS, LOST_NS, Probes};
 pub use probe_frame::{Expected, Proof, Sender, beacon, question};
 pub use set::{MOST_UPLINKS, Set, Uplink};
+pub use statement::{Statement, may_be_statement, statement};

@@ -4,10 +4,12 @@
 //! The rules are those of `taut_uplink::team`; here they meet ports and the clock.
 //!
 //! * `segment`: the uplinks and teams of one vSwitch, and the uplink of each of its ports;
+//! * `announcing`: ports and IP addresses of which switches and hosts outside are told;
 //! * `probing`: uplinks of a team that have a path, by beacons or a gateway;
 //! * `balance`: ports that leave a busy uplink;
 //! * `vlans`: the VLANs in which the fabric sends frames of its own.
 
+mod announcing;
 mod balance;
 mod probing;
 mod segment;
@@ -26,6 +28,7 @@ use taut_uplink::team::Proof;
 
 use crate::switch::outside::Outside;
 use crate::sys::carrier;
+pub(super) use announcing::{Announcement, Subject};
 use segment::SegmentTeams;
 pub(super) use vlans::first_vlans;
 
@@ -137,8 +140,8 @@ impl Teams {
         self.segments.values_mut().flat_map(|segment| std::mem::take(&mut segment.moved)).collect()
     }
 
-    /// Returns ports that are announced now, each with its uplink.
-    pub(super) fn announce(&mut self, now: Instant) -> Vec<(PortId, PortId)> {
+    /// Returns what is announced now.
+    pub(super) fn announce(&mut self, now: Instant) -> Vec<Announcement> {
         let now = self.since_epoch(now);
         self.segments.values_mut().flat_map(|segment| segment.announce(now)).collect()
     }

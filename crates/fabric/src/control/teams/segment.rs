@@ -1,16 +1,19 @@
 //! The uplinks and teams of one vSwitch, and the uplink of each of its ports.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
 
-use taut_api::PathProbe;
 use taut_api::fabric::config::{PortConfig, PortId, PortKind, SegmentId, TeamConfig};
 use taut_api::teaming::TeamPolicy;
+use taut_api::{PathProbe, Vlan};
 use taut_uplink::team::{
-    Announcements, Expected, FORMER_NS, INTERVAL_NS, Links, MOST_UPLINKS, Move, Order, Path, Policy, Sender,
-    Team, Uplink, address_key,
+    Expected, FORMER_NS, INTERVAL_NS, IpPlace, Links, MOST_UPLINKS, Move, Order, Path, Policy, Sender, Team,
+    Uplink, address_key,
 };
 use tracing::info;
 
+use super::announcing::{Announcement, Announcing};
 use super::balance::{Balance, Place};
 use super::probing::Probing;
 use super::vlans::first_vlans_of_all;
@@ -25,8 +28,7 @@ pub(super) struct SegmentTeams {
     /// The teams by their places in the configuration.
     teams: BTreeMap<u16, TeamState>,
     ways: BTreeMap<PortId, PortWay>,
-    /// Ports whose place physical switches have to be told.
-    announcements: Announcements<PortId>,
+    announcing: Announcing,
     /// Ports that have another uplink than before.
     pub(super) moved: BTreeSet<PortId>,
     balance: Balance,
@@ -60,6 +62,8 @@ struct PortWay {
     team: u16,
     /// Configured address of the port.
     mac: [u8; 6],
+    /// IP address from the port's document, if it is known in which VLAN the port has it.
+    ip: Option<IpPlace>,
     path: Path,
     /// Uplink to which the port was moved because another one was busy. It is used as long as the
     /// team uses it.
@@ -135,17 +139,16 @@ impl SegmentTeams {
 
     /// Gives each port of a team its way.
     pub(super) fn give_ways(&mut self, ports: &[&PortConfig]) {
-        let wanted: BTreeMap<_, _> =
-            ports.iter().filter_map(|port| Some((port.id, (port.team?, port.mac.0)))).collect();
         let before = std::mem::take(&mut self.ways);
-        for port in before.keys().filter(|port| !wanted.contains_key(port)) {
-            self.announcements.remove(*port);
-        }
-        let way = |(port, (team, mac))| {
-            let new = PortWay { team, mac, path: Path::default(), moved_to: None, receives: false };
-            (port, PortWay { team, mac, ..before.get(&port).copied().unwrap_or(new) })
+        let way = |port: &&PortConfig| {
+            let (team, mac, ip) = (port.team?, port.mac.0, configured_ip(port));
+            let new = PortWay { team, mac, ip, path: Path::default(), moved_to: None, receives: false };
+            Some((port.id, PortWay { team, mac, ip, ..before.get(&port.id).copied().unwrap_or(new) }))
         };
-        self.ways = wanted.into_iter().map(way).collect();
+        self.ways = ports.iter().filter_map(way).collect();
+        for port in before.keys().filter(|port| !self.ways.contains_key(port)) {
+            self.announcing.forget(*port);
+        }
     }
 
     /// Notes what is seen of the links.
@@ -161,8 +164,11 @@ impl SegmentTeams {
     pub(super) fn see_ports(&mut self, sight: &impl Sight) {
         for (port, way) in &mut self.ways {
             let before = std::mem::replace(&mut way.receives, sight.receives(*port));
+            if before && !way.receives {
+                self.announcing.forget(*port);
+            }
             if way.receives && !before && way.path.uplink().is_some() {
-                self.announcements.add(*port);
+                self.announcing.add(*port);
             }
         }
     }
@@ -256,10 +262,14 @@ impl SegmentTeams {
                 way.moved_to.filter(|to| team.policy() == Policy::Load && team.listed().contains(*to));
             let uplink = uplink_of(*port, way, team);
             changed |= uplink != way.path.uplink();
+            if uplink.is_some() && way.path.uplink().is_none() {
+                // While the port had no uplink, a station outside may have taken its addresses.
+                self.announcing.forget_ips(*port);
+            }
             // Switches that are not told learn it from the port's own frames; until then they send
             // to the former uplink.
             if way.path.use_uplink(uplink) && config.notify_switches && way.receives {
-                self.announcements.add(*port);
+                self.announcing.add(*port);
                 self.moved.insert(*port);
             }
         }
@@ -278,22 +288,20 @@ impl SegmentTeams {
         changed
     }
 
-    /// Returns ports that are announced now, each with its uplink.
-    pub(super) fn announce(&mut self, now: u64) -> Vec<(PortId, PortId)> {
-        let mut announced = Vec::new();
-        for port in self.announcements.take(now) {
-            let Some(way) = self.ways.get(&port) else { continue };
-            let notifies = self.teams.get(&way.team).is_some_and(|member| member.config.notify_switches);
-            let uplink = way.path.uplink().filter(|_| notifies && way.receives);
-            let uplink = self.uplinks.iter().find(|(_, card)| Some(card.uplink) == uplink);
-            announced.extend(uplink.map(|(uplink, _)| (port, *uplink)));
-        }
-        announced
+    /// Returns what is announced now.
+    pub(super) fn announce(&mut self, now: u64) -> Vec<Announcement> {
+        let Self { announcing, ways, teams, uplinks, .. } = self;
+        announcing.take(now, |port| {
+            let way = ways.get(&port).filter(|way| way.receives)?;
+            teams.get(&way.team).filter(|member| member.config.notify_switches)?;
+            let uplink = uplinks.iter().find(|(_, card)| Some(card.uplink) == way.path.uplink());
+            uplink.map(|(uplink, _)| (*uplink, way.ip))
+        })
     }
 
     /// Returns when [`Self::announce`] has more.
     pub(super) fn next_announcement(&self) -> Option<u64> {
-        self.announcements.next()
+        self.announcing.next()
     }
 
     /// Notes that a port was announced.
@@ -320,6 +328,7 @@ impl SegmentTeams {
             teams: self.teams.values().map(settled).collect(),
             ways: self.ways.iter().filter_map(way).collect(),
             expected: self.expected(own),
+            heard: Arc::clone(self.announcing.heard()),
         }
     }
 
@@ -334,6 +343,15 @@ impl SegmentTeams {
             }
         }
         expected
+    }
+}
+
+/// Returns the IP address from a port's document. On a trunk it is not known in which VLAN the
+/// guest has it.
+fn configured_ip(port: &PortConfig) -> Option<IpPlace> {
+    match port.vlan {
+        Vlan::Access(vlan) => port.ip.map(|ip| (vlan, IpAddr::V4(ip))),
+        Vlan::Trunk(_) => None,
     }
 }
 

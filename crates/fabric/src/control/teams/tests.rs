@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use taut_api::fabric::config::{PortConfig, TeamConfig};
 use taut_api::teaming::TeamPolicy;
 use taut_api::{MacAddr, PathProbe};
-use taut_uplink::team::{Uplink, address_key};
+use taut_uplink::team::{Statement, Uplink, address_key};
 
 use super::*;
 
@@ -104,7 +104,30 @@ impl Rig {
 
     fn announced(&mut self, ms: u64) -> Vec<(u16, u16)> {
         let now = self.at(ms);
-        self.teams.announce(now).into_iter().map(|(port, uplink)| (port.0, uplink.0)).collect()
+        let all = self.teams.announce(now).into_iter();
+        all.filter(|all| all.subject == Subject::Port).map(|all| (all.port.0, all.uplink.0)).collect()
+    }
+
+    /// Has a port state an address in VLAN 7.
+    fn state(&self, port: Option<u16>, ip: &str, is_router: Option<bool>) {
+        let ip = Some(ip.parse().unwrap());
+        let heard = self.teams.outsides()[&SegmentId(1)].heard.clone();
+        heard.hear(port.map(PortId), 7, &Statement { mac: [2; 6], ip, is_router });
+    }
+
+    /// Addresses that are announced in the next bursts, from `ms` on.
+    fn announced_ips(&mut self, ms: u64) -> Vec<(u16, u16, String)> {
+        let mut announced = Vec::new();
+        for ms in (ms..).step_by(10).take(10) {
+            let now = self.at(ms);
+            for Announcement { port, uplink, subject } in self.teams.announce(now) {
+                if let Subject::Ip { vlan, ip, stated_from, is_router } = subject {
+                    let from = if stated_from.is_some() { "stated" } else { "configured" };
+                    announced.push((port.0, uplink.0, format!("{ip}@{vlan} {from} {is_router:?}")));
+                }
+            }
+        }
+        announced
     }
 }
 
@@ -123,6 +146,60 @@ fn ports_change_their_uplink_with_the_links_and_are_announced() {
     rig.seen.links[1] = Some(false);
     assert!(rig.look(90));
     assert_eq!(rig.uplinks(), [None; 4]);
+}
+
+#[test]
+fn addresses_are_announced_at_the_next_uplink_behind_ports() {
+    let mut rig = Rig::new(team(TeamPolicy::Explicit, &[0], &[1]));
+    rig.config.ports[5].ip = Some([10, 0, 0, 13].into());
+    rig.configure(0);
+    rig.look(1);
+    assert_eq!(rig.announced(1).len(), 4);
+    let configured = (13, 0, "10.0.0.13@0 configured None".to_owned());
+    assert_eq!(rig.announced_ips(11), std::slice::from_ref(&configured));
+    rig.state(Some(10), "10.0.0.10", None);
+    rig.state(Some(10), "fd00::10", Some(false));
+    rig.state(Some(11), "fd00::11", None);
+    rig.state(Some(12), "fd00::12", Some(true));
+    rig.state(None, "fd00::11", None);
+    rig.seen.links[0] = Some(false);
+    rig.look(1000);
+    assert_eq!(rig.announced(1000), [(10, 1), (11, 1), (12, 1), (13, 1)]);
+    // Another station takes an address before its turn comes.
+    rig.state(None, "10.0.0.10", None);
+    let expected = [
+        (10, "fd00::10@7 stated Some(false)"),
+        (12, "fd00::12@7 stated Some(true)"),
+        (13, "10.0.0.13@0 configured None"),
+    ];
+    let expected = expected.map(|(port, text)| (port, 1, text.to_owned()));
+    assert_eq!(rig.announced_ips(1010), expected);
+    // Without any uplink nobody hears who takes an address.
+    rig.seen.links[1] = Some(false);
+    rig.look(2000);
+    rig.state(Some(12), "fd00::99", None);
+    rig.seen.links[1] = Some(true);
+    rig.look(3000);
+    rig.look(3200);
+    assert_eq!(rig.announced(3200).len(), 4);
+    assert_eq!(rig.announced_ips(3210), [(13, 1, configured.2)]);
+}
+
+#[test]
+fn a_port_that_has_gone_is_not_announced_with_its_addresses() {
+    let mut rig = Rig::new(team(TeamPolicy::Explicit, &[0], &[1]));
+    rig.look(1);
+    rig.announced(1);
+    rig.state(Some(13), "fd00::13", Some(false));
+    rig.state(Some(12), "fd00::12", Some(false));
+    let gone = rig.config.ports.pop().unwrap();
+    rig.configure(10);
+    rig.config.ports.push(gone);
+    rig.configure(20);
+    rig.seen.links[0] = Some(false);
+    rig.look(1000);
+    rig.announced(1000);
+    assert_eq!(rig.announced_ips(1010), [(12, 1, "fd00::12@7 stated Some(false)".to_owned())]);
 }
 
 #[test]

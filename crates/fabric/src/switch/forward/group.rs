@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
+use taut_uplink::team::{may_be_statement, statement};
+
 use super::{Admitted, Forwarder};
+use crate::net::ethernet::TAG;
 use crate::net::multicast::{self, Kind, MOST_READ, Message};
 use crate::port::Body;
 use crate::snooping::Snooping;
@@ -58,17 +61,27 @@ impl Forwarder<'_> {
         }
     }
 
-    /// Reads a message and notes it, if it is one. Its bytes are copied out of guest memory first.
+    /// Notes what the sender of a frame states about its IP address, on a vSwitch with an uplink.
+    pub(super) fn hear_statement(&mut self, frame: &Admitted<'_>) {
+        let Some(heard) = self.segment.heard() else { return };
+        let ethernet = &frame.frame.ethernet;
+        let tag = if ethernet.tag.is_some() { TAG } else { 0 };
+        // A sender of such packets completes their checksums.
+        if frame.frame.header.flags != 0 || !may_be_statement(frame.frame.first_bytes(), tag) {
+            return;
+        }
+        let bytes = read_bytes(frame, &mut self.work.scratch.whole);
+        if let Some(statement) = statement(bytes, tag) {
+            let from = self.segment.member(self.sender);
+            let is_own = from.uplink.is_none() && from.has_address(ethernet.src);
+            heard.hear(is_own.then_some(from.port.id), frame.vlan, &statement);
+        }
+    }
+
+    /// Reads a message and notes it, if it is one.
     fn hear(&mut self, snooping: &Snooping, frame: &Admitted<'_>) -> Option<Message> {
         let from = self.segment.member(self.sender).port.id;
-        let frame_bytes = match &frame.frame.body {
-            Body::Guest(guest) => {
-                let space = &mut self.work.scratch.whole[..frame.frame.len.min(MOST_READ)];
-                let copied = guest.copy_to(space);
-                &space[..copied]
-            }
-            Body::Host(bytes) => &bytes[..bytes.len().min(MOST_READ)],
-        };
+        let frame_bytes = read_bytes(frame, &mut self.work.scratch.whole);
         let records = &mut self.work.records;
         let is_summed = frame.frame.header.flags == 0;
         let message = multicast::read(frame_bytes, &frame.frame.ethernet, is_summed, records)?;
@@ -76,5 +89,18 @@ impl Forwarder<'_> {
         // A message with many groups takes the time of as many frames.
         self.pieces += records.len();
         Some(message)
+    }
+}
+
+/// Returns the first bytes of a frame, [`MOST_READ`] at most. Those in guest memory are copied to
+/// `space`.
+fn read_bytes<'b>(frame: &'b Admitted<'_>, space: &'b mut [u8]) -> &'b [u8] {
+    match &frame.frame.body {
+        Body::Guest(guest) => {
+            let space = &mut space[..frame.frame.len.min(MOST_READ)];
+            let copied = guest.copy_to(space);
+            &space[..copied]
+        }
+        Body::Host(bytes) => &bytes[..bytes.len().min(MOST_READ)],
     }
 }

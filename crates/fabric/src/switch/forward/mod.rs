@@ -7,7 +7,8 @@
 //!   is of this kind;
 //! - `outward`: frames of a guest that leave by a packet socket go in runs, too;
 //! - `single`, the slow path: every other frame goes by itself, to one member or many;
-//! - `group`: the receivers of a frame for a group address;
+//! - `group`: the receivers of a frame for a group address, and what such frames tell of groups and
+//!   of their senders;
 //! - `deliver`: the slow path hands one frame to one member;
 //! - `finish`: when the burst ends, each queue that received frames is published once, with an
 //!   interrupt if one is due.

@@ -121,6 +121,7 @@ impl Forwarder<'_> {
                 if let Some(until) = out.and_then(|uplink| self.wait_for_turn(uplink, frame)) {
                     return Verdict::Turn(until);
                 }
+                self.hear_statement(frame);
                 self.deliver_to_group(frame, takes);
                 if let Some(uplink) = out {
                     self.deliver_or_drop(uplink, frame);

@@ -182,7 +182,7 @@ impl Rig {
     }
 
     /// Sockets of the two ports of a switch that is prepared.
-    fn sockets(&self, switch: &Switch) -> Measured<[PathBuf; 2]> {
+    pub fn sockets(&self, switch: &Switch) -> Measured<[PathBuf; 2]> {
         match switch {
             Switch::Taut(build, portgroup) => Ok(self.pair(build, *portgroup)),
             Switch::Ovs(_) => Ok(["ovs/vu0", "ovs/vu1"].map(|name| self.folder.join(name))),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Flows, Rig, Switch};
 use crate::lab::{Lab, Rewrite, Twin};
-use crate::machine::{Command, Job, PREFERRED, Signal};
+use crate::machine::{Command, Ended, Job, PREFERRED, Signal};
 use crate::reason::{Measured, NotMeasured};
 use crate::rival::Rival;
 
@@ -51,10 +51,30 @@ impl Rig {
     }
 
     /// Runs `ovs-vsctl`.
-    pub fn ovs_vsctl(&self, lab: &mut Lab, words: &str) -> Measured<()> {
+    pub fn ovs_vsctl(&self, lab: &mut Lab, words: &str) -> Measured<Ended> {
         let database = format!("--db=unix:{}", self.ovs_folder().join("db.sock").display());
         let command = self.of_ovs("ovs-vsctl").arg(database).arg("--timeout=20").args(words);
-        lab.run(&command).map(drop)
+        lab.run(&command)
+    }
+
+    /// Replaces the second port of the bridge by a card of the host, which OVS drives by XDP
+    /// sockets, in the best mode that works. Returns that mode.
+    ///
+    /// Fails with OVS's message if OVS cannot drive the card.
+    pub fn add_ovs_xdp(&mut self, lab: &mut Lab, card: &str) -> Measured<String> {
+        self.resume(lab, &Switch::Ovs(Flows::Fixed))?;
+        let port = format!("set Interface {card} type=afxdp ofport_request=2 options:xdp-mode=best-effort");
+        self.ovs_vsctl(lab, &format!("del-port br0 vu1 -- add-port br0 {card} -- {port}"))?;
+        let fault = self.ovs_vsctl(lab, &format!("--if-exists get Interface {card} error"))?.stdout;
+        if !matches!(fault.trimmed(), "" | "[]") {
+            let log = lab.read(self.ovs_folder().join("vs.log"))?;
+            let of_card = log.lines().into_iter().filter(|line| line.contains(card));
+            let said = of_card.collect::<Vec<_>>().join("; ");
+            return Err(NotMeasured::because(format!("OVS says: {} ({said})", fault.trimmed())));
+        }
+        let status = self.of_ovs("ovs-appctl").arg("-t").arg(self.ovs_folder().join("vs.ctl"));
+        let shown = lab.run(&status.args("dpif/show"))?.stdout;
+        shown.between("xdp-mode-in-use=", ")")
     }
 
     /// Arguments of ovs-vswitchd.
@@ -149,7 +169,8 @@ impl Rig {
     pub fn add_ovs_client(&self, lab: &mut Lab, name: &str, socket: &Path) -> Measured<()> {
         let at = format!("options:vhost-server-path={}", socket.display());
         let port = format!("set Interface {name} type=dpdkvhostuserclient {at}");
-        self.ovs_vsctl(lab, &format!("--if-exists del-port br0 {name} -- add-port br0 {name} -- {port}"))
+        let again = format!("--if-exists del-port br0 {name} -- add-port br0 {name} -- {port}");
+        self.ovs_vsctl(lab, &again).map(drop)
     }
 
     /// Has OVS start with more settings, such as `userspace-tso-enable=true`, if it has not

@@ -7,7 +7,8 @@ use crate::row::{Goal, Results, Row};
 
 pub(super) const ROW: Row = Row {
     id: "UP9",
-    what: "the fabric is killed and upgraded under a frame each ms in both directions; fabric and daemon are killed",
+    what: "the fabric is killed and upgraded 200 times under a frame each ms in both directions; fabric and daemon \
+           are killed together 200 times under a datagram and a message on TCP each ms",
     on: "a TAP device as card; each ring belongs to the socket, so no frame of it can be leaked; veth for both processes",
     goals: &[
         Goal::new("UP9-kill", &[Bound::AtMost(15.0, "ms gap, p50"), Bound::Stated("ms at most")]),
@@ -46,7 +47,7 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
 
 /// Measures the end of both processes.
 fn both(lab: &mut Lab, results: &mut Results) -> Measured<()> {
-    let times = lab.pick(20_u64, 1);
+    let times = lab.pick(200_u64, 1);
     let program = lab.example("taut-tests", "uplinks")?;
     let command = lab.in_checkout(program).args(format!("both {times}")).preferred().record("both");
     let found = lab.run(&command)?.stdout.json()?;
