@@ -3,11 +3,11 @@
 # guest with the kernel of the guest image IMAGE into a host: this system's QEMU and shell, taut's
 # programs from BIN, cgroup v2, and SCRIPT as all that it runs. Without modules, the kernel must
 # have built in what the host needs; with modules, the image's own are loaded, too. PROGRAMS lists
-# further programs to be copied. Needs root.
+# further programs to be copied, FILES files for /files. Needs root.
 set -euo pipefail
 bin=$(realpath "$1") script=$(realpath "$2") out=$(realpath -m "$3") image=$(realpath "$4")
 . "$(dirname "$0")/initrd.sh"
-mkdir -p "$root"/{proc,sys,run,tmp,var/lib,usr/share}
+mkdir -p "$root"/{files,proc,sys,run,tmp,var/lib,usr/share}
 # The kernel opens this as the console of init.
 mknod "$root/dev/console" c 5 1
 
@@ -16,6 +16,7 @@ for name in taut tautd taut-console taut-fabric taut-inspect taut-launch taut-mi
   program "$bin/$name"
   strip --strip-debug "$root/bin/$name"
 done
+for file in ${FILES:-}; do cp -L "$file" "$root/files/"; done
 cp -L -r /usr/share/qemu /usr/share/seabios "$root/usr/share/" 2>/dev/null || true
 find "$root/usr/share" -type f -size +2M -delete
 cat >"$root/init" <<'INIT'

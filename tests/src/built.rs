@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use crate::checkout;
 
-/// Selection of the tiers that need root.
-pub const TIERS: [&str; 6] = ["-p", "taut-tests", "--test", "host", "--test", "guest"];
+/// Selection of the tiers that need root: that of the Makefile, so that nothing is built twice.
+pub const TIERS: [&str; 9] =
+    ["--workspace", "--test", "launch", "--test", "host", "--test", "guest", "--test", "hidden"];
 
 /// Builds tests with a selection of `make test`, and returns cargo's message about each program.
 ///

@@ -1,10 +1,11 @@
-//! taut on hosts of other kinds: with two NUMA nodes and cgroup v2, with a network card. Such a
-//! host is a guest, its VMs are nested guests, and a script in it prints one fact a line.
+//! taut on hosts of other kinds: with two NUMA nodes and cgroup v2, with a network card, with an
+//! old kernel. Such a host is a guest, its VMs are nested guests, and a script in it prints one
+//! fact a line.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use taut_tests::{Image, bin_dir, image};
+use taut_tests::{Image, TIERS, bin_dir, built, image};
 
 /// The parts of a host that not every host has.
 #[derive(Debug, Clone, Copy)]
@@ -15,6 +16,8 @@ struct Host<'a> {
     modules: &'a [&'a str],
     /// Programs of this system.
     programs: &'a [&'a str],
+    /// Files that the script finds in `/files`.
+    files: &'a [PathBuf],
     /// Words of the kernel's command line.
     kernel: &'a str,
 }
@@ -34,7 +37,7 @@ const TWO_NODES: [&str; 12] = [
     "-numa",
     "node,nodeid=1,cpus=2-3,memdev=m1",
 ];
-const NUMA: Host<'_> = Host { hardware: &TWO_NODES, modules: &[], programs: &[], kernel: "" };
+const NUMA: Host<'_> = Host { hardware: &TWO_NODES, modules: &[], programs: &[], files: &[], kernel: "" };
 
 /// A network card with a cable.
 const CARD: Host<'_> = Host {
@@ -50,6 +53,7 @@ const CARD: Host<'_> = Host {
     ],
     modules: &["e1000e"],
     programs: &[],
+    files: &[],
     kernel: "",
 };
 
@@ -57,7 +61,8 @@ const CARD: Host<'_> = Host {
 /// come true.
 fn check(image: &Path, host: &Host<'_>, script: &str) {
     let said = run(image, host, script);
-    let wanted = script.lines().filter(|line| line.starts_with("fact \"")).count();
+    let is_fact = |line: &&str| line.starts_with("fact \"") || line.starts_with("once \"");
+    let wanted = script.lines().filter(is_fact).count();
     let facts: Vec<_> = said.lines().map(str::trim_end).filter(|line| line.starts_with("ok ")).collect();
     assert!(said.contains("finished") && !said.contains("not ok"), "{said}");
     assert_eq!(facts.len(), wanted, "{said}");
@@ -76,6 +81,7 @@ fn run(image: &Path, host: &Host<'_>, script: &str) -> String {
         .arg(image)
         .args(host.modules)
         .env("PROGRAMS", host.programs.join(" "))
+        .env("FILES", host.files.iter().map(|file| file.to_str().unwrap()).collect::<Vec<_>>().join(" "))
         .status()
         .unwrap();
     assert!(made.success());
@@ -84,7 +90,7 @@ fn run(image: &Path, host: &Host<'_>, script: &str) -> String {
             "--signal=KILL",
             // Only a host that hangs takes so long: on two idle cores it needs a small part of
             // that.
-            "900",
+            "1800",
             "qemu-system-x86_64",
             "-machine",
             "q35",
@@ -127,27 +133,69 @@ fn settings_of_an_emulated_card() {
     check(&image, &CARD, include_str!("nested/cards.sh"));
 }
 
+/// An igb (82576) with virtual functions behind an IOMMU, and an e1000e at the other end of its
+/// cable.
+const FUNCTIONS: [&str; 16] = [
+    "-smp",
+    "2",
+    "-m",
+    "1G",
+    "-device",
+    "intel-iommu,intremap=on",
+    "-device",
+    "pcie-root-port,id=root",
+    "-netdev",
+    "hubport,id=cable,hubid=0",
+    "-device",
+    "igb,bus=root,netdev=cable",
+    "-netdev",
+    "hubport,id=end,hubid=0",
+    "-device",
+    "e1000e,netdev=end",
+];
+
 #[test]
 fn virtual_functions_of_an_emulated_card() {
     let Some(image) = image(Image::DebianFull) else { return };
     let host = Host {
-        hardware: &[
-            "-smp",
-            "2",
-            "-m",
-            "1G",
-            "-device",
-            "intel-iommu,intremap=on",
-            "-device",
-            "pcie-root-port,id=root",
-            "-netdev",
-            "hubport,id=cable,hubid=0",
-            "-device",
-            "igb,bus=root,netdev=cable",
-        ],
+        hardware: &FUNCTIONS[..12],
         modules: &["igb", "igbvf", "vfio-pci", "vfio_iommu_type1"],
         programs: &["basename"],
+        files: &[],
         kernel: "intel_iommu=on",
     };
     check(&image, &host, include_str!("nested/functions.sh"));
+}
+
+#[test]
+fn frames_of_a_virtual_function() {
+    let Some(image) = image(Image::DebianFull) else { return };
+    let host = Host {
+        hardware: &FUNCTIONS,
+        modules: &["e1000e", "igb", "igbvf", "vfio-pci", "vfio_iommu_type1"],
+        programs: &["basename", "cpio", "ping", "seq"],
+        files: &[image.join("vmlinuz"), image.join("initrd")],
+        kernel: "intel_iommu=on",
+    };
+    check(&image, &host, include_str!("nested/frames.sh"));
+}
+
+#[test]
+fn uplinks_on_debian_12s_kernel() {
+    let Some(image) = image(Image::Debian6_1) else { return };
+    let tests = built(&TIERS).into_iter().find(|program| program["target"]["name"] == "host");
+    let tests = tests.expect("cargo built it")["executable"].as_str().unwrap().to_owned();
+    let dir = tempfile::tempdir().unwrap();
+    let host = dir.path().join("host");
+    let stripped = Command::new("strip").arg("--strip-debug").arg("-o").arg(&host).arg(tests).status();
+    assert!(stripped.unwrap().success());
+    let host = Host {
+        hardware: &["-smp", "2", "-m", "1536M"],
+        // A Debian host loads them as soon as they are needed.
+        modules: &["veth", "tun", "bridge", "8021q", "macvlan", "sch_ingress", "cls_bpf"],
+        programs: &["bridge", "iperf3", "ping", "ss", "tc", "umount", host.to_str().unwrap()],
+        files: &[],
+        kernel: "",
+    };
+    check(&image, &host, include_str!("nested/uplinks.sh"));
 }

@@ -14,3 +14,11 @@ fact() { # WHAT COMMAND…: does it come true within 30 s?
   set +x
   diagnose
 }
+
+once() { # WHAT COMMAND…: does it come true at once? The command says itself why it does not.
+  what=$1
+  shift
+  if "$@"; then echo "ok $what"; return; fi
+  echo "not ok $what"
+  diagnose
+}

@@ -1,6 +1,6 @@
 # shellcheck shell=sh
 # Virtual functions of an emulated igb (82576) behind an emulated IOMMU: made, handed to a VM, and
-# given back. The VM stays in its firmware: no frame of it is seen.
+# given back. The VM stays in its firmware; frames.sh has one that sends frames.
 
 diagnose() { taut pnic show eth0; taut events; cat /tautd.log; state; cat /proc/interrupts; }
 card=$(cd /sys/class/net/eth0/device && pwd -P)

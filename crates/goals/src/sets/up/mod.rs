@@ -10,6 +10,7 @@ mod up15;
 mod up16;
 mod up17;
 mod up18;
+mod up19;
 mod up2;
 mod up3;
 mod up4;
@@ -43,5 +44,6 @@ pub(super) const SET: Set = Set {
         &up16::ROW,
         &up17::ROW,
         &up18::ROW,
+        &up19::ROW,
     ],
 };

@@ -79,6 +79,9 @@ pub enum XdpError {
         /// The kernel's error.
         source: io::Error,
     },
+    /// The rings of a bound socket cannot be mapped.
+    #[error("this kernel lets no process map the rings of an XDP socket that is bound (Linux before 6.4)")]
+    NotMapped(#[source] io::Error),
     /// Another socket has the queue.
     #[error("another XDP socket uses a queue of it")]
     Taken(#[source] io::Error),
@@ -105,7 +108,7 @@ impl XdpError {
     /// Returns the way out.
     pub const fn hint(&self) -> &'static str {
         match self {
-            Self::NoSockets(_) | Self::Program { .. } => {
+            Self::NoSockets(_) | Self::NotMapped(_) | Self::Program { .. } => {
                 "do without: remove the uplink and add it again with --backend packet"
             }
             Self::Memory { .. } => {
@@ -138,6 +141,7 @@ pub fn open(interface: u32, queues: u32, zero_copy: bool) -> Result<XdpPort, Xdp
     }
     let (first, setup) = socket::open_first()?;
     socket::bind(&first.socket, interface, 0, zero_copy)?;
+    socket::check_mapping(&first.socket)?;
     let other = |queue| {
         let other = socket::open_other()?;
         socket::bind(&other.socket, interface, queue, zero_copy)?;

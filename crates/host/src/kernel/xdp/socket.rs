@@ -26,6 +26,8 @@ const CHUNKS: u32 = 2048;
 const ENTRIES: u32 = 2 * CHUNKS;
 /// Bytes of frames that may be on their way through the kernel, so that their number is the limit.
 const SENDING: usize = 32 << 20;
+/// Bytes of a page of memory.
+const PAGE: usize = 4096;
 /// Option: number of frames that one call sends (Linux 6.17, <linux/if_xdp.h>).
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 /// Number of frames that one call sends. Without the option it is 32.
@@ -82,6 +84,18 @@ pub(super) fn bind(socket: &OwnedFd, interface: u32, queue: u32, zero_copy: bool
         _ if zero_copy => XdpError::ZeroCopyRefused(error.into()),
         _ => XdpError::Socket { step: "binding", source: error.into() },
     })
+}
+
+/// Checks that the rings of a bound socket can be mapped, as each fabric does. Kernels before 6.4
+/// map them only before that.
+pub(super) fn check_mapping(socket: &OwnedFd) -> Result<(), XdpError> {
+    // A part is enough. The receive ring begins at offset 0 (`XDP_PGOFF_RX_RING`).
+    // SAFETY: the kernel chooses an address that is not in use.
+    let mapped = unsafe { mmap(null_mut(), PAGE, ProtFlags::READ, MapFlags::SHARED, socket, 0) };
+    let address = mapped.map_err(|error| XdpError::NotMapped(error.into()))?;
+    // SAFETY: this is the whole mapping, to which nothing refers.
+    let unmapped = unsafe { munmap(address, PAGE) };
+    unmapped.map_err(|error| XdpError::Socket { step: "mapping", source: error.into() })
 }
 
 /// Returns the number of frames that a socket has lost since it was opened: there was no chunk for
