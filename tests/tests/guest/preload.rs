@@ -48,8 +48,7 @@ fn printed(taut: &Taut, vm: &str, wanted: &[&str]) -> String {
 /// (CID 1).
 #[test]
 fn a_tcp_program_sees_the_same_over_af_vsock() {
-    const MAP: &str =
-        "127.0.0.1:* -> cid 1\n[::1]:* -> cid 1\nlisten 127.0.0.1:*\nlisten [::1]:*\nlisten *\npatience 5000 ms\n";
+    const MAP: &str = "127.0.0.1:* -> cid 1\n[::1]:* -> cid 1\nlisten 127.0.0.1:*\nlisten [::1]:*\nlisten *\npatience 5000 ms\n";
     const SCRIPT: &str = r#"
 for scenario in $(tcp_program); do
   expected=$(tcp_program $scenario 2>/dev/null)

@@ -49,7 +49,7 @@ pub(super) const ROW: Row = Row {
 };
 
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
-    lab.start_lan(DaemonOptions::default().args(&format!("--fabric-cpus 0 {MODE}")).preferred())?;
+    lab.start_lan(DaemonOptions::default().args(format!("--fabric-cpus 0 {MODE}")).preferred())?;
     lab.vm("near", OLDEST, "10.80.0.1", "")?;
     lab.vm("far", NEWEST, "10.80.0.2", "")?;
     let twins = lab.bridge_twins(&["near", "far"])?;
