@@ -12,6 +12,8 @@ GUEST    := $(TARGET)/$(TRIPLE)/release/taut-guest
 # Each selection of packages builds their dependencies with features of its own, so there are few.
 INSTALLED := --workspace --exclude taut-tests --exclude taut-guest --exclude taut-fuzz-targets --exclude taut-goals
 TIERS     := --workspace --test launch --test host --test guest --test hidden
+# Tests of the guest tier that `make test` leaves to `make test-slow`.
+SLOW      := nested::frames_of_a_virtual_function nested::uplinks_on_debian_12s_kernel
 # Tests that leave themselves out add a line here.
 SKIPS    := $(abspath $(TARGET))/skips.txt
 SCRIPTS   = $(shell git ls-files '*.sh' .ci/run)
@@ -66,7 +68,13 @@ test-host: build ## Tests that need root and network namespaces
 test-guest: build images ## Tests that boot VMs in QEMU
 	$(CARGO) build --release $(INSTALLED) --example tcp_program
 	$(CARGO) test $(TIERS) --no-run
-	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test guest -- --test-threads=1
+	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test guest -- --test-threads=1 $(SLOW:%=--skip %)
+
+.PHONY: test-slow
+test-slow: setup-test build images ## Tests that take many minutes: uplinks on a nested host, a guest in a guest
+	$(CARGO) build --workspace --example forbidden_acts
+	$(CARGO) test $(TIERS) --no-run
+	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test guest -- --test-threads=1 $(SLOW)
 
 .PHONY: test-hidden
 test-hidden: setup-test build images ## Show that tests fail if a prerequisite is hidden from them

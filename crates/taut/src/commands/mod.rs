@@ -31,6 +31,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use taut_api::error::ErrorKind;
+use taut_api::link::NOTHING_ATTACHED;
 use taut_api::route::DaemonInfo;
 use taut_api::{ApiError, Name, path};
 
@@ -95,6 +96,8 @@ fn until_attached<T>(
     let asked = Instant::now();
     until(&format!("{name} is attached"), || match ask()? {
         Attachment { document, is_attached: true, .. } => Ok(Some(document)),
+        // On a busy host, this may take long.
+        Attachment { reason: Some(reason), .. } if reason == NOTHING_ATTACHED => Ok(None),
         Attachment { reason: Some(reason), .. } if asked.elapsed() > FINAL => {
             Err(ApiError::new(ErrorKind::Unavailable, format!("cannot attach {name}: {reason}"), hint))
         }

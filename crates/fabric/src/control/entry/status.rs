@@ -1,6 +1,6 @@
 //! The status of an entry, as reported to `tautd`.
 
-use taut_api::link::Link;
+use taut_api::link::{Link, NOTHING_ATTACHED};
 
 use super::Entry;
 
@@ -57,7 +57,7 @@ impl Entry {
             (Some(_), _) => "the guest's driver has not started its rings".to_owned(),
             (None, Some(reason)) => reason.clone(),
             (None, None) if self.listener.is_some() => "no front end has connected".to_owned(),
-            (None, None) => "nothing is attached".to_owned(),
+            (None, None) => NOTHING_ATTACHED.to_owned(),
         }
     }
 }
