@@ -71,7 +71,7 @@ test-guest: build images ## Tests that boot VMs in QEMU
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test guest -- --test-threads=1 $(SLOW:%=--skip %)
 
 .PHONY: test-slow
-test-slow: setup-test build images ## Tests that take many minutes: uplinks on a nested host, a guest in a guest
+test-slow: setup-test build images ## Tests that take many minutes, in nested hosts
 	$(CARGO) build --workspace --example forbidden_acts
 	$(CARGO) test $(TIERS) --no-run
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test guest -- --test-threads=1 $(SLOW)

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Reason of a port that is down because nothing is attached to it. A port that is being attached has
-/// this reason until its descriptors have arrived.
+/// Reason of a port that is down because nothing is attached to it. A port that is being attached
+/// has this reason until its descriptors have arrived.
 pub const NOTHING_ATTACHED: &str = "nothing is attached";
 
 /// The state of a port.
