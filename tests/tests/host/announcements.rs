@@ -100,6 +100,7 @@ fn hosts_are_told_of_addresses_that_linux_has_used_and_that_nobody_else_has_take
     // A station outside takes over the global address.
     cables[1].send(&advertisement(OUTSIDE, GLOBAL));
     std::thread::sleep(Duration::from_millis(200));
+    cables[0].drain();
     ip(&format!("link set {} carrier on", cables[0].card));
     assert_eq!(announced(&cables[0], mac), expected[..2].iter().cloned().collect());
 }

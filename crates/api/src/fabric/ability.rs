@@ -48,6 +48,9 @@ abilities! {
     AsksIpv6 = "asks_ipv6",
     /// It knows [`Attachment::Xdp`](super::message::Attachment::Xdp).
     Xdp = "has_xdp",
+    /// It takes sockets of further queues with
+    /// [`Attachment::Xdp`](super::message::Attachment::Xdp).
+    XdpQueues = "has_xdp_queues",
 }
 
 /// Set of abilities. In messages it is an object with a member for each of them, whose value is
@@ -157,6 +160,7 @@ mod tests {
             "has_network_io",
             "asks_ipv6",
             "has_xdp",
+            "has_xdp_queues",
         ] {
             assert_eq!(told[name], true, "{name}");
         }

@@ -1,7 +1,7 @@
 //! Attaching rings and devices to a port's queues, and removing them.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use super::slot::TxSlot;
 use super::{packet, stream, tap, vnic, xdp};
 use crate::net::queue::{Direction, PairIdx, QueueIdx};
 use crate::net::software_offload::Offloads;
-use crate::sys::epoll::{EventFlags, set_nonblocking};
+use crate::sys::epoll::{EventFlags, Watched, set_nonblocking};
 use crate::sys::lock::lock;
 use crate::vhost_user::device::{Ring, StartError};
 use crate::wake::mailbox::Mailboxes;
@@ -98,7 +98,7 @@ impl Port {
         set_nonblocking(&*device)?;
         let rx = RxEnd::Tap(tap::Rx::new(Arc::clone(&device), offloads));
         let tx = TxEnd::Tap(tap::Tx::new(Arc::clone(&device)));
-        self.attach(vec![device], READABLE, (rx, tx), mailboxes)
+        self.attach(vec![device], READABLE, (rx, None), tx, mailboxes)
     }
 
     /// Attaches the stream of an emulated card.
@@ -107,7 +107,7 @@ impl Port {
         let socket = Arc::new(fd);
         let rx = RxEnd::Stream(stream::Rx::new(Arc::clone(&socket)));
         let tx = TxEnd::Stream(stream::Tx::new(Arc::clone(&socket)));
-        self.attach(vec![socket], READABLE | EventFlags::OUT, (rx, tx), mailboxes)
+        self.attach(vec![socket], READABLE | EventFlags::OUT, (rx, None), tx, mailboxes)
     }
 
     /// Attaches a packet socket that is bound to a card of the host.
@@ -122,12 +122,10 @@ impl Port {
         let tx = TxEnd::Packet(packet::Tx::new(&socket, setup, self.counters.clone())?);
         // An epoll set has one watch for each descriptor.
         let room = socket.as_fd().try_clone_to_owned()?;
-        self.attach(vec![socket], READABLE, (rx, tx), mailboxes)?;
-        let pair = PairIdx::FIRST;
-        let token = token::of_queue(self.id, QueueIdx::receive(pair));
-        let events = mailboxes.events(self.owner(pair));
-        self.rx(pair).room = Some(events.prepare(room, token, EventFlags::OUT | EventFlags::ET));
-        Ok(())
+        let token = token::of_queue(self.id, QueueIdx::receive(PairIdx::FIRST));
+        let events = mailboxes.events(self.owner(PairIdx::FIRST));
+        let room = events.prepare(room, token, EventFlags::OUT | EventFlags::ET);
+        self.attach(vec![socket], READABLE, (rx, Some(room)), tx, mailboxes)
     }
 
     /// Attaches the XDP sockets of a card of the host: those of its queues, in their order. The
@@ -141,30 +139,34 @@ impl Port {
         queues.iter().try_for_each(|queue| set_nonblocking(&*queue.socket))?;
         let (rx, tx) = xdp::map(self.id, queues, setup)?;
         let sockets = queues.iter().map(|queue| Arc::clone(&queue.socket)).collect();
-        self.attach(sockets, READABLE, (RxEnd::Xdp(rx), TxEnd::Xdp(tx)), mailboxes)
+        self.attach(sockets, READABLE, (RxEnd::Xdp(rx), None), TxEnd::Xdp(tx), mailboxes)
     }
 
+    /// Attaches both ends of devices that are watched for these events, and what tells of room at
+    /// the receiving one. Nothing is attached if one of them cannot be watched.
     fn attach(
         &self,
         devices: Vec<Arc<ForeignFd>>,
         flags: EventFlags,
-        (rx, tx): (RxEnd, TxEnd),
+        (rx, room): (RxEnd, Option<Watched<OwnedFd>>),
+        tx: TxEnd,
         mailboxes: &Mailboxes,
     ) -> io::Result<()> {
         let pair = PairIdx::FIRST;
+        let token = token::of_queue(self.id, QueueIdx::transmit(pair));
+        // Remove the old watches first: they may be on the same descriptors.
+        *self.tx(pair) = TxSlot::default();
+        let events = mailboxes.events(self.owner(pair));
+        let watches = devices.into_iter().map(|device| events.watch(device, token, flags));
+        let watches = watches.collect::<io::Result<Vec<_>>>()?;
         {
             let mut slot = self.rx(pair);
             slot.clear(&self.counters);
-            slot.end = Some(rx);
+            (slot.end, slot.room) = (Some(rx), room);
             self.set_receiving(pair, true);
         }
         let mut slot = self.tx(pair);
-        *slot = TxSlot::default();
-        let token = token::of_queue(self.id, QueueIdx::transmit(pair));
-        for device in devices {
-            slot.watches.push(mailboxes.events(self.owner(pair)).watch(device, token, flags)?);
-        }
-        slot.end = Some(tx);
+        (slot.watches, slot.end) = (watches, Some(tx));
         Ok(())
     }
 }

@@ -85,7 +85,9 @@ pub struct Tx {
 }
 
 impl Tx {
-    /// The next frame: the same one until [`Self::taken`] is called.
+    /// The next frame: the same one until [`Self::taken`] or [`Self::release`] is called. Frames of
+    /// other queues may overtake one that waits for room. Its receiver has no part of it then,
+    /// because frames have no offloads.
     pub fn first(&mut self) -> Result<Option<(NetHeader, &[u8])>, Failure> {
         for _ in 0..self.sources.len() {
             if self.sources[self.current].receiver.has_frame()? {

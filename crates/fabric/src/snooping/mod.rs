@@ -72,10 +72,12 @@ impl Snooping {
         look(&self.groups.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Removes members and routers whose time is over. Frames and messages pass in between.
+    /// Removes members and routers whose time is over, in steps, between which workers may pass.
     pub fn expire(&self, now: Instant) {
         let now = self.at(now);
-        while self.change(|groups| groups.expire(now, MOST_LOOKS)) {}
+        while self.change(|groups| groups.expire(now, MOST_LOOKS)) {
+            std::thread::yield_now();
+        }
     }
 
     /// Changes the groups. No queue may be locked by `change`: workers come here with one locked.

@@ -32,8 +32,9 @@ const FLOODS: u16 = 200;
 /// The guest with a reservation.
 const OWN: u16 = FLOODS;
 
-/// Guests that always have frames for all of them, and a worker that serves them. So many copies
-/// take so long that each burst ends by its time.
+/// Guests that always have frames for all of them, and a worker that serves them. No guest has a
+/// receive ring: each frame is dropped at 200 receivers, which takes so long that bursts end by
+/// their time.
 struct Rig {
     worker: Worker,
     ports: Vec<Arc<Port>>,

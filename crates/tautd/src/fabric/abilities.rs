@@ -17,13 +17,24 @@ use taut_api::{ApiError, PathProbe};
 const UNKNOWN_KIND: &str = "the running fabric is of an earlier version that does not know such ports; hint: to \
                             replace it while traffic goes on: taut daemon upgrade-fabric";
 
-/// Returns the refusal of an XDP socket by a fabric of an earlier version.
-pub(super) fn no_xdp() -> ApiError {
-    ApiError::new(
+/// Checks that a fabric with these abilities serves the XDP sockets of an interface with so many
+/// receive queues.
+///
+/// # Errors
+/// The fabric is of an earlier version.
+pub(super) fn check_xdp(abilities: Abilities, queues: u32) -> Result<(), ApiError> {
+    let lacks = if !abilities.has(Ability::Xdp) {
+        "does not know XDP sockets"
+    } else if queues > 1 && !abilities.has(Ability::XdpQueues) {
+        "takes one XDP socket of an interface, not one for each queue"
+    } else {
+        return Ok(());
+    };
+    Err(ApiError::new(
         ErrorKind::Unavailable,
-        "the running fabric is of an earlier version that does not know XDP sockets",
+        format!("the running fabric is of an earlier version that {lacks}"),
         "replace it while traffic goes on: taut daemon upgrade-fabric",
-    )
+    ))
 }
 
 /// Returns a message as a fabric with these abilities understands it; `None` if it asks for what
@@ -33,7 +44,11 @@ pub(super) fn fit(abilities: Abilities, message: &ToFabric) -> Option<Cow<'_, To
     match message {
         ToFabric::Capture { .. } if !has(Ability::Captures) => None,
         ToFabric::Attach { via: Attachment::Packet(_), .. } if !has(Ability::Uplinks) => None,
-        ToFabric::Attach { via: Attachment::Xdp(_), .. } if !has(Ability::Xdp) => None,
+        ToFabric::Attach { via: Attachment::Xdp(setup), .. }
+            if !has(Ability::Xdp) || setup.other_queues > 0 && !has(Ability::XdpQueues) =>
+        {
+            None
+        }
         _ if CONFIGURED.into_iter().all(has) => Some(Cow::Borrowed(message)),
         ToFabric::Configure(config) => {
             let mut fitting = config.clone();
@@ -143,10 +158,20 @@ mod tests {
             zero_copy: false,
             other_queues: 0,
         };
-        let attach = ToFabric::Attach { port: PortId(2), via: Attachment::Xdp(Box::new(setup)) };
+        let attach = |other_queues| {
+            let setup = XdpSocket { other_queues, ..setup };
+            ToFabric::Attach { port: PortId(2), via: Attachment::Xdp(Box::new(setup)) }
+        };
         let earlier = Abilities::from_iter([Ability::Uplinks, Ability::BalancesLoad, Ability::Netdevs]);
-        assert_eq!(fit(earlier, &attach), None);
-        assert_eq!(fit(earlier.with(Ability::Xdp), &attach).as_deref(), Some(&attach));
+        assert_eq!(fit(earlier, &attach(0)), None);
+        assert!(check_xdp(earlier, 1).is_err());
+        let one = earlier.with(Ability::Xdp);
+        assert_eq!(fit(one, &attach(0)).as_deref(), Some(&attach(0)));
+        assert_eq!(fit(one, &attach(2)), None);
+        assert!(check_xdp(one, 1).is_ok() && check_xdp(one, 3).is_err());
+        let all = one.with(Ability::XdpQueues);
+        assert_eq!(fit(all, &attach(2)).as_deref(), Some(&attach(2)));
+        assert!(check_xdp(all, 3).is_ok());
     }
 
     #[test]

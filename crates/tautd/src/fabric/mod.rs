@@ -185,15 +185,13 @@ impl Fabric {
         send(wire.as_ref(), &ToFabric::Attach { port, via }, &fds);
     }
 
-    /// Checks that the running fabric serves XDP sockets.
+    /// Checks that the running fabric serves the XDP sockets of an interface with so many receive
+    /// queues.
     ///
     /// # Errors
     /// The fabric is of an earlier version.
-    pub(crate) fn check_xdp(&self) -> Result<(), ApiError> {
-        match self.0.wire().as_ref() {
-            Some(wire) if !wire.abilities.has(Ability::Xdp) => Err(abilities::no_xdp()),
-            _ => Ok(()),
-        }
+    pub(crate) fn check_xdp(&self, queues: u32) -> Result<(), ApiError> {
+        self.0.wire().as_ref().map_or(Ok(()), |wire| abilities::check_xdp(wire.abilities, queues))
     }
 
     /// Takes the device of a port away, and closes it here and in the fabric: what it uses is then

@@ -98,7 +98,8 @@ impl Reconciler {
                 // the same, and the interface gets it back.
                 return Ok(false);
             }
-            self.fabric.check_xdp()?;
+            // An interface that is gone is told of later.
+            self.fabric.check_xdp(interface::queues(name).unwrap_or(1))?;
             if before.as_ref().and_then(|before| before.lost.as_deref()) == Some(OTHER_QUEUES) {
                 // The kernel gives each queue to one socket, and frees it a moment after its close.
                 self.fabric.take_device(port);

@@ -60,7 +60,7 @@ pub(super) struct Node {
     pub(super) tags: Tags,
     rules: Rules,
     lengths: Lengths,
-    /// Bytes on the wire of the port's next frame, as far as is known.
+    /// Bytes on the wire of the longest frame with which a queue of the port waits.
     pub(super) next_frame: u32,
     /// The port has something to send.
     pub(super) has_backlog: bool,

@@ -232,11 +232,13 @@ impl Scheduler {
         self.settle(port, now);
     }
 
-    /// Notes how long the next frame of a port is, in bytes on the wire. The uplink counts as busy
+    /// Notes that a port waits with a frame of these bytes on the wire. The uplink counts as busy
     /// with all of it when the port's next turn begins. Otherwise turns that are each used for one
-    /// long frame would together delay a reservation.
+    /// long frame would together delay a reservation. If several queues of the port wait, the
+    /// longest frame counts, because any of them may get the turn.
     pub fn expect(&mut self, port: Port, bytes: u32) {
-        self.nodes[port.index()].next_frame = bytes;
+        let node = &mut self.nodes[port.index()];
+        node.next_frame = node.next_frame.max(bytes);
     }
 
     /// Returns whether a port may send without a turn: it has none, no limit concerns it, nobody

@@ -49,7 +49,8 @@ impl Receiver {
                 fill.write(index, chunks.address(ChunkIdx(index)));
             }
         }
-        // Before the kernel sees indices that follow from the note.
+        // Checks that `taken`, which the predecessor has left in the shared memory, fits the ring,
+        // before the kernel is given indices that follow from it.
         frames.ready(taken).map_err(io::Error::other)?;
         let receiver = Self { frames, fill, chunks, taken, read: 0, ready: 0 };
         receiver.give_back();

@@ -178,6 +178,9 @@ pub(super) fn attach(
     let why = match link(XDP_FLAGS_DRV_MODE) {
         Ok(link) => return Ok((link, None)),
         Err(error) if is_other(&error) => return Err(XdpError::OtherProgram(error)),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENODEV)) => {
+            return Err(XdpError::Program { step: "attaching", source: error });
+        }
         Err(error) if by_driver_alone => return Err(XdpError::ZeroCopyRefused(error)),
         Err(error) => error,
     };

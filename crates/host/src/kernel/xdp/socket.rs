@@ -80,6 +80,9 @@ pub(super) fn bind(socket: &OwnedFd, interface: u32, queue: u32, zero_copy: bool
     let address = SocketAddrXdp::new(copies | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, interface, queue);
     bind_socket(socket, &address).map_err(|error| match error {
         Errno::BUSY => XdpError::Taken(error.into()),
+        Errno::NODEV | Errno::PERM | Errno::NETDOWN => {
+            XdpError::Socket { step: "binding", source: error.into() }
+        }
         Errno::OPNOTSUPP if zero_copy => XdpError::NoZeroCopy(error.into()),
         _ if zero_copy => XdpError::ZeroCopyRefused(error.into()),
         _ => XdpError::Socket { step: "binding", source: error.into() },
@@ -92,7 +95,10 @@ pub(super) fn check_mapping(socket: &OwnedFd) -> Result<(), XdpError> {
     // A part is enough. The receive ring begins at offset 0 (`XDP_PGOFF_RX_RING`).
     // SAFETY: the kernel chooses an address that is not in use.
     let mapped = unsafe { mmap(null_mut(), PAGE, ProtFlags::READ, MapFlags::SHARED, socket, 0) };
-    let address = mapped.map_err(|error| XdpError::NotMapped(error.into()))?;
+    let address = mapped.map_err(|error| match error {
+        Errno::BUSY => XdpError::NotMapped(error.into()),
+        _ => XdpError::Socket { step: "mapping the rings of", source: error.into() },
+    })?;
     // SAFETY: this is the whole mapping, to which nothing refers.
     let unmapped = unsafe { munmap(address, PAGE) };
     unmapped.map_err(|error| XdpError::Socket { step: "mapping", source: error.into() })

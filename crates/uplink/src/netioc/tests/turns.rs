@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::{Class, Port, Rules, Turns};
+use super::super::{Class, Next, Port, Rules, Scheduler, Turns};
 use super::bench::{GBIT, capacity, rate, shares};
 
 const MS: u64 = 1_000_000;
@@ -246,4 +246,18 @@ fn a_reservation_waits_for_one_long_frame_at_most() {
     }
     assert!(longest <= LONG_TIME + 1000, "{longest} ns");
     assert!(longest >= LONG_TIME / 2, "{longest} ns: nobody was in its way");
+}
+
+#[test]
+fn a_turn_sets_aside_the_longest_frame_of_all_queues_of_a_port() {
+    for frames in [[45 * 1514, 84], [84, 45 * 1514]] {
+        let mut scheduler = Scheduler::new(rate(GBIT), 1538);
+        let port = scheduler.add_port(Class::VirtualMachine, shares(1));
+        for frame in frames {
+            scheduler.expect(port, frame);
+            scheduler.ready(port, SECOND);
+        }
+        let Next::Send(turn) = scheduler.next(SECOND) else { panic!("nobody else waits") };
+        assert_eq!(turn.bytes, 45 * 1514);
+    }
 }
