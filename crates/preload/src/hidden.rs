@@ -1,4 +1,4 @@
-//! Descriptors that the program does not know: the VMCI sockets of its listeners.
+//! Descriptors that the program does not know: the TCP and VMCI sockets of its listeners.
 
 use std::os::fd::{AsRawFd as _, RawFd};
 
@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::state::{TABLE, owns};
 use crate::sys::{self, at};
-use crate::table::Held;
+use crate::table::{Held, Listener};
 
 /// Hidden descriptors have at least this number, or half of the process's limit if that is less.
 const HIDDEN_FROM: u64 = 960;
@@ -37,13 +37,15 @@ pub(crate) fn unhide(fd: RawFd) {
     sys::close(fd);
 }
 
-/// Closes the hidden descriptor of a descriptor that is gone.
+/// The hidden descriptors of a listener.
+pub(crate) fn hidden(listener: Listener) -> impl Iterator<Item = RawFd> {
+    [Some(listener.tcp), listener.vmci].into_iter().flatten()
+}
+
+/// Closes the hidden descriptors of a descriptor that is gone.
 pub(crate) fn release(held: Held) {
-    if let Held::Listener(listener) = held
-        && let Some(vmci) = listener.vmci
-    {
-        unhide(vmci);
-    }
+    let Held::Listener(listener) = held else { return };
+    hidden(listener).for_each(unhide);
 }
 
 /// Prepares that the program closes a descriptor. Fails with `EBADF` for a hidden descriptor, whose
@@ -59,7 +61,7 @@ pub(crate) fn closing(fd: RawFd) -> Result<(), Errno> {
             release(Held::Listener(listener));
         }
         Held::Connection(_) | Held::Nothing => {
-            if TABLE.is_known(fd) && owns() {
+            if (TABLE.is_held(fd) || TABLE.watch(fd) != Ok(None)) && owns() {
                 TABLE.forget(fd);
             }
         }

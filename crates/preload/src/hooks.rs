@@ -10,9 +10,7 @@ mod connections;
 mod descriptors;
 mod listeners;
 mod options;
-mod receives;
 mod sends;
-mod waits;
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -71,8 +69,8 @@ unsafe fn write_address(address: *mut sockaddr, len: *mut socklen_t, value: Sock
 extern "C" fn load() {
     crate::real::find_all();
     guard((), || {
-        if let Some(map) = state::load() {
-            adopt::listeners(map);
+        if state::load() {
+            adopt::listeners();
         }
     });
 }

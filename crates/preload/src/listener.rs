@@ -1,50 +1,51 @@
-//! Listen: gives a listening TCP socket that the map names a VMCI socket beside it.
+//! Listen: turns the program's descriptor into one that accepts TCP and VMCI connections.
 //!
-//! The program's descriptor stays its TCP socket, so everything that works with that also works for
-//! programs that bypass this library. The VMCI socket has a hidden number. `listen` binds it, and
-//! so reserves its port. It listens from the moment that the program waits for connections through
-//! this library: by a blocking `accept`, `poll`, `select` or `epoll_ctl`. Before, and in a program
-//! that waits in other ways, its peers are refused and use TCP. Thus no peer is ever connected to a
-//! program that does not look.
-
-mod entrance;
+//! The program's descriptor becomes an epoll instance. It holds the program's TCP socket, which is
+//! moved to a hidden number, and a VMCI socket. Such an instance can be polled, selected and
+//! watched; it is readable when one of the two sockets is. The program can set its `O_NONBLOCK`. It
+//! survives fork, dup and threads like every descriptor. accept takes from both sockets in turns.
+//! Options and names are those of the TCP socket.
 
 use std::ffi::c_int;
 use std::fmt;
+use std::fs::File;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
 
-use rustix::io::{Errno, FdFlags, fcntl_getfd};
-use rustix::net::{getsockname, listen, sockopt};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, fcntl_setfl, flock};
+use rustix::io::{Errno, FdFlags, fcntl_getfd, retry_on_intr};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, bind, connect, getsockname,
+    listen, socket_with, sockopt,
+};
 
 use crate::address;
 use crate::hidden::{hide, unhide};
-use crate::map::{Entrance, Map};
-use crate::options::{LISTENER_MARK, set_mark};
+use crate::map::{Entrance, Map, Target};
+use crate::options::inherit;
 use crate::say::tell;
-use crate::state::{TABLE, map, owns};
-use crate::sys::{Name, at, option};
-use crate::table::{Held, Listener, SLOTS};
+use crate::state::{TABLE, map};
+use crate::sys::{Name, VsockAddress, at, option, replace};
+use crate::table::{Connection, Held, Listener, SLOTS};
 use crate::watch;
 
-/// Time after which a listener without a VMCI socket tries again to get its port.
-const AGAIN_AFTER: u64 = 1000;
+/// Mark of this library in the `data` of the inner watches. The lower half is the watched
+/// descriptor.
+pub(crate) const COOKIE: u64 = 0x7461_7574_0000_0000;
 
 /// Reason why a listening socket accepts TCP connections only.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Stays {
     /// The map does not name it.
     Unmapped,
     /// The step failed with this error.
     Failed(&'static str, Errno),
-    /// Another process has the VMCI port.
-    Taken(&'static str, u32),
     /// Another listening socket of this program, usually of the other address family, has the VMCI
     /// port.
     Doubled,
-    /// More than one epoll instance watches it already.
-    Watched,
 }
 
 impl fmt::Display for Stays {
@@ -52,9 +53,7 @@ impl fmt::Display for Stays {
         match self {
             Self::Unmapped => f.write_str("not in the map"),
             Self::Failed(what, error) => write!(f, "{what}: {error}"),
-            Self::Taken(what, port) => write!(f, "{what} {port}: {}", Errno::ADDRINUSE),
             Self::Doubled => f.write_str("another socket of this program accepts its VMCI connections"),
-            Self::Watched => f.write_str("more than one epoll instance watches it already"),
         }
     }
 }
@@ -63,8 +62,15 @@ fn failed(what: &'static str) -> impl Fn(Errno) -> Stays {
     move |error| Stays::Failed(what, error)
 }
 
-/// The address of a TCP socket within the table; `None` for other descriptors.
-pub(crate) fn tcp_name(fd: RawFd) -> Option<SocketAddr> {
+/// Turns a listening TCP socket into a listener for both. Returns the address that it is bound to.
+pub(crate) fn combine(fd: RawFd, backlog: c_int, map: &Map) -> Result<SocketAddr, (SocketAddr, Stays)> {
+    let nowhere = SocketAddr::new(address::unspecified(false), 0);
+    let Some(bound) = tcp_name(fd) else { return Err((nowhere, Stays::Unmapped)) };
+    let Some(entrance) = map.entrance(bound) else { return Err((bound, Stays::Unmapped)) };
+    make(fd, backlog, bound, entrance).map(|()| bound).map_err(|why| (bound, why))
+}
+
+fn tcp_name(fd: RawFd) -> Option<SocketAddr> {
     if usize::try_from(fd).ok()? >= SLOTS
         || option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL).ok()? != libc::IPPROTO_TCP
     {
@@ -76,52 +82,99 @@ pub(crate) fn tcp_name(fd: RawFd) -> Option<SocketAddr> {
     }
 }
 
-/// Tells whether this is a listening TCP socket.
-pub(crate) fn is_listening(fd: RawFd) -> bool {
-    option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1)
-        && option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
-}
-
-/// Gives a listening TCP socket its VMCI socket. Returns the address that it is bound to.
-pub(crate) fn attach(fd: RawFd, backlog: c_int, map: &Map) -> Result<SocketAddr, (SocketAddr, Stays)> {
-    let nowhere = SocketAddr::new(address::unspecified(false), 0);
-    let Some(bound) = tcp_name(fd) else { return Err((nowhere, Stays::Unmapped)) };
-    let Some(entrance) = map.entrance(bound) else { return Err((bound, Stays::Unmapped)) };
-    make(fd, backlog, bound, entrance).map(|()| bound).map_err(|why| (bound, why))
-}
-
 fn make(fd: RawFd, backlog: c_int, bound: SocketAddr, entrance: &Entrance) -> Result<(), Stays> {
     let program = at(fd).map_err(failed("its descriptor"))?;
-    let cookie = sockopt::socket_cookie(program).map_err(failed("its cookie"))?;
+    let (vmci, port) = match entrance {
+        Entrance::Vsock(port) => vsock(port.unwrap_or(u32::from(bound.port())), backlog)?,
+        Entrance::Unix(path, port) => unix(path, port.unwrap_or(u32::from(bound.port())), backlog)?,
+    };
+    let flags = fcntl_getfl(program).map_err(failed("its flags"))?;
     let cloexec = fcntl_getfd(program).map_err(failed("its flags"))?.contains(FdFlags::CLOEXEC);
-    let listener = Listener {
-        cookie,
-        vmci: None,
-        port: 0,
-        backlog,
-        armed: false,
-        non_blocking: false,
-        retry: now() + AGAIN_AFTER,
-    };
-    if TABLE.watch(fd).is_err() {
-        return Err(Stays::Watched);
-    }
-    let (vmci, port) = match entrance::open(entrance, bound.port()) {
-        Ok(opened) => opened,
-        Err(Stays::Taken(what, port)) => {
-            TABLE.set(fd, Held::Listener(listener));
-            return Err(if is_ours(port) { Stays::Doubled } else { Stays::Taken(what, port) });
+    let both = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll"))?;
+    let tcp = hide(fd, cloexec).map_err(failed("a descriptor more"))?;
+    let vmci =
+        hide(vmci.as_raw_fd(), cloexec).inspect_err(|_| unhide(tcp)).map_err(failed("a descriptor more"))?;
+    let placed = (|| {
+        for hidden in [tcp, vmci] {
+            let data = EventData::new_u64(COOKIE | u64::from(hidden as u32));
+            epoll::add(&both, at(hidden)?, data, EventFlags::IN)?;
         }
-        Err(why) => return Err(why),
-    };
-    set_mark(vmci.as_raw_fd(), LISTENER_MARK);
-    let vmci = hide(vmci.as_raw_fd(), cloexec).map_err(failed("a descriptor more"))?;
-    let listener = Listener { vmci: Some(vmci), port, retry: 0, ..listener };
-    TABLE.set(fd, Held::Listener(listener));
-    if TABLE.watch(fd) != Ok(None) {
-        arm(fd, listener);
+        // Both sockets are polled in turn and must not block. The program's own flag is kept at the
+        // instance.
+        fcntl_setfl(at(tcp)?, flags | OFlags::NONBLOCK)?;
+        fcntl_setfl(&both, flags & OFlags::NONBLOCK)?;
+        let watched = watch::lift(fd).map_err(|_| Errno::NOTSUP)?;
+        let placed = replace(fd, both.as_raw_fd(), cloexec);
+        let watched =
+            watched.map(|watch| crate::table::Watch { events: watch::for_listener(watch.events), ..watch });
+        watch::put(fd, watched);
+        placed
+    })();
+    if let Err(error) = placed {
+        let _ = fcntl_setfl(program, flags);
+        unhide(tcp);
+        unhide(vmci);
+        return Err(Stays::Failed("its descriptor", error));
     }
+    TABLE.set(fd, Held::Listener(Listener { tcp, vmci: Some(vmci), port }));
     Ok(())
+}
+
+fn vsock(port: u32, backlog: c_int) -> Result<(OwnedFd, u32), Stays> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket =
+        socket_with(AddressFamily::VSOCK, SocketType::STREAM, flags, None).map_err(failed("AF_VSOCK"))?;
+    let anywhere = VsockAddress { cid: libc::VMADDR_CID_ANY, port, to_host: false };
+    bind(&socket, &anywhere).map_err(|error| taken(error, port, "its VMCI port"))?;
+    listen(&socket, backlog).map_err(failed("listening"))?;
+    Ok((socket, port))
+}
+
+/// Listens on a Unix socket `<path>_<port>`. A file that an earlier program left there is removed.
+fn unix(path: &Path, port: u32, backlog: c_int) -> Result<(OwnedFd, u32), Stays> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let file = PathBuf::from(format!("{}_{port}", path.display()));
+    let address = SocketAddrUnix::new(&file).map_err(failed("its path"))?;
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed("AF_UNIX"))?;
+    match bind(&socket, &address) {
+        Err(Errno::ADDRINUSE) if is_left_over(&file) => in_place_of(&file, || bind(&socket, &address)),
+        result => result,
+    }
+    .map_err(|error| taken(error, port, "its Unix socket"))?;
+    listen(&socket, backlog).map_err(failed("listening"))?;
+    Ok((socket, port))
+}
+
+/// Tells whether this is the file of a Unix socket that no longer exists. A stream connect cannot
+/// distinguish that from a socket that does not listen yet. A datagram connect can: it is refused
+/// if there is no socket, and fails with `EPROTOTYPE` if there is one.
+fn is_left_over(file: &Path) -> bool {
+    let is_socket = std::fs::symlink_metadata(file).is_ok_and(|file| file.file_type().is_socket());
+    let Ok(address) = SocketAddrUnix::new(file) else { return false };
+    let asks = |other| connect(other, &address) == Err(Errno::CONNREFUSED);
+    is_socket
+        && socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).is_ok_and(asks)
+}
+
+/// Removes a file that is left over and binds its path. A lock on the folder serialises several
+/// programs that do so; each checks the file again.
+fn in_place_of(file: &Path, bind: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+    let folder = file.parent().and_then(|folder| File::open(folder).ok()).ok_or(Errno::ADDRINUSE)?;
+    retry_on_intr(|| flock(&folder, FlockOperation::LockExclusive))?;
+    if is_left_over(file) {
+        let _ = std::fs::remove_file(file);
+    }
+    let bound = bind();
+    // Unlock explicitly: a child may have another descriptor of the lock.
+    let _ = flock(&folder, FlockOperation::Unlock);
+    bound
+}
+
+/// The reason for a failed bind. Programs that listen with one socket for each family use the same
+/// port twice.
+fn taken(error: Errno, port: u32, what: &'static str) -> Stays {
+    if error == Errno::ADDRINUSE && is_ours(port) { Stays::Doubled } else { Stays::Failed(what, error) }
 }
 
 /// Tells whether a listener of this program has this VMCI port.
@@ -131,83 +184,90 @@ fn is_ours(port: u32) -> bool {
     TABLE.numbers().any(has)
 }
 
-/// Lets the VMCI socket of a listener accept connections, since the program waits for them now.
-/// Returns the listener as it is afterwards.
-pub(crate) fn arm(fd: RawFd, listener: Listener) -> Listener {
-    let (Some(vmci), false) = (listener.vmci, listener.armed) else { return listener };
-    match at(vmci).and_then(|socket| listen(socket, listener.backlog)) {
-        Ok(()) => {
-            let armed = Listener { armed: true, ..listener };
-            if owns() {
-                TABLE.set(fd, Held::Listener(armed));
-            }
-            watch::follow(fd, vmci);
-            armed
+/// Result of one accept attempt.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Descriptor of an accepted VMCI connection, and its peer.
+    Vmci(RawFd, SocketAddr),
+    /// Descriptor of an accepted TCP connection. The program already has the address of its peer.
+    Tcp(RawFd),
+    /// No connection is waiting.
+    Nothing,
+    /// The accept failed.
+    Failed(Errno),
+}
+
+/// Accepts one connection if there is one. `tcp` accepts from the TCP socket.
+pub(crate) fn look(
+    fd: RawFd,
+    listener: Listener,
+    flags: c_int,
+    tcp: &dyn Fn(RawFd) -> Result<RawFd, Errno>,
+) -> Look {
+    let tcp = || match tcp(listener.tcp) {
+        Ok(accepted) => {
+            TABLE.forget(accepted);
+            Look::Tcp(accepted)
         }
-        Err(error) => {
-            tell!("descriptor {fd}: TCP only: its VMCI socket does not listen: {error}");
-            listener
-        }
-    }
-}
-
-/// Tries again to get the VMCI port of a listener that lacks it, since the program accepts
-/// connections. At most once a second.
-pub(crate) fn try_again(fd: RawFd, listener: Listener) {
-    if listener.vmci.is_some() || now() < listener.retry || !owns() {
-        return;
-    }
-    let Some(map) = map() else { return };
-    if let Ok(bound) = attach(fd, listener.backlog, map) {
-        tell!("listen {bound}: TCP and VMCI");
-    }
-}
-
-/// Gives up the VMCI socket of a listener that is passed to another process, which may get the port
-/// now. If this process continues to accept, it tries to get the port back.
-pub(crate) fn hand_over(fd: RawFd, listener: Listener) {
-    if let Some(vmci) = listener.vmci
-        && owns()
-    {
-        let retry = now() + AGAIN_AFTER;
-        TABLE.set(fd, Held::Listener(Listener { vmci: None, armed: false, retry, ..listener }));
-        watch::leave(fd, vmci);
-        unhide(vmci);
-    }
-}
-
-/// Finds the VMCI socket of a listening TCP socket that this process inherited, among the
-/// descriptors of these numbers.
-pub(crate) fn inherited(fd: RawFd, numbers: &[RawFd], map: &Map) -> Option<Listener> {
-    let bound = tcp_name(fd)?;
-    let entrance = map.entrance(bound)?;
-    let is_it = |number: RawFd| {
-        !TABLE.is_held(number)
-            && option(number, libc::SOL_SOCKET, libc::SO_PRIORITY) == Ok(LISTENER_MARK)
-            && at(number)
-                .and_then(getsockname)
-                .is_ok_and(|name| entrance::is_named(&name.into(), entrance, bound.port()))
+        Err(Errno::AGAIN) => Look::Nothing,
+        Err(error) => Look::Failed(error),
     };
-    let vmci = numbers.iter().copied().find(|number| is_it(*number))?;
-    let port = match at(vmci).and_then(getsockname).map(Name::from) {
-        Ok(Name::Vsock(address)) => address.port,
-        _ => u32::from(bound.port()),
+    let vmci = || vmci(listener, flags);
+    let one_after_the_other = |first: Look, second: &dyn Fn() -> Look| match first {
+        Look::Nothing => second(),
+        found => found,
     };
-    Some(Listener {
-        cookie: at(fd).and_then(sockopt::socket_cookie).ok()?,
-        vmci: Some(vmci),
-        port,
-        backlog: libc::SOMAXCONN,
-        armed: false,
-        non_blocking: false,
-        retry: 0,
-    })
+    if TABLE.turn(fd).is_multiple_of(2) {
+        one_after_the_other(vmci(), &tcp)
+    } else {
+        one_after_the_other(tcp(), &vmci)
+    }
 }
 
-/// The monotonic clock in milliseconds.
-pub(crate) fn now() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+fn vmci(listener: Listener, flags: c_int) -> Look {
+    let Some(Ok(socket)) = listener.vmci.map(at) else { return Look::Nothing };
+    let flags = SocketFlags::from_bits_retain(flags as u32) & (SocketFlags::NONBLOCK | SocketFlags::CLOEXEC);
+    let (accepted, from) = match acceptfrom_with(socket, flags) {
+        Ok(accepted) => accepted,
+        Err(Errno::MFILE) => return Look::Failed(Errno::MFILE),
+        Err(Errno::NFILE) => return Look::Failed(Errno::NFILE),
+        // A connection that was closed before it was accepted does not count.
+        Err(_) => return Look::Nothing,
+    };
+    let (target, port) = match from.map(Name::from) {
+        Some(Name::Vsock(address)) => (Target::Cid(address.cid), address.port),
+        _ => (of_unix_socket(listener), TABLE.turn(listener.tcp) as u32 | 0xc000),
+    };
+    let number = accepted.as_raw_fd();
+    inherit(listener.tcp, number);
+    let at_tcp = tcp_name(listener.tcp);
+    let v6 = at_tcp.is_some_and(|name| name.is_ipv6());
+    let peer = address::of_peer(map(), &target, port, v6);
+    let local = at_tcp.unwrap_or_else(|| SocketAddr::new(address::unspecified(v6), 0));
+    let no_delay = option(listener.tcp, libc::SOL_TCP, libc::TCP_NODELAY).is_ok_and(|set| set != 0);
+    let cookie = sockopt::socket_cookie(&accepted).unwrap_or_default();
+    TABLE.forget(number);
+    TABLE.set(number, Held::Connection(Connection { cookie, peer, local, no_delay, unasked: false }));
+    tell!("accept {local}: {target} port {port} as {peer}");
+    // From here on the descriptor belongs to the program.
+    std::mem::forget(accepted);
+    Look::Vmci(number, peer)
+}
+
+/// The VM whose guest connects through a Unix socket.
+fn of_unix_socket(listener: Listener) -> Target {
+    let name = listener.vmci.and_then(|fd| getsockname(at(fd).ok()?).ok()).map(Name::from);
+    let vm = match &name {
+        Some(Name::Unix(Some(path))) => of_unix_name(path).map_or("", |(vm, _)| vm),
+        _ => "",
+    };
+    Target::Unix(PathBuf::from(vm))
+}
+
+/// Splits `<path>_<port>` into the path of the VM's socket and the port.
+pub(crate) fn of_unix_name(path: &Path) -> Option<(&str, u32)> {
+    let (vm, port) = path.to_str()?.rsplit_once('_')?;
+    Some((vm, port.parse().ok()?))
 }
 
 #[cfg(test)]

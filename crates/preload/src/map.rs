@@ -161,11 +161,12 @@ impl Map {
         self.peers.iter().find(|peer| peer.ip == ip && peer.ports.has(to.port()))
     }
 
-    /// The first address of a machine, if a line gives one: of this family (true for IPv6), or of
-    /// any.
-    pub(crate) fn address_of(&self, target: &Target, v6: Option<bool>) -> Option<IpAddr> {
+    /// The address of a machine, if a line gives one. IPv6 sockets get an IPv6 address if there is
+    /// one; other sockets get only IPv4 addresses.
+    pub(crate) fn address_of(&self, target: &Target, v6: bool) -> Option<IpAddr> {
         let mut all = self.peers.iter().filter(|peer| peer.target == *target).map(|peer| peer.ip);
-        all.find(|ip| v6.is_none_or(|v6| ip.is_ipv6() == v6))
+        let first = |wanted: bool| all.clone().find(|ip| ip.is_ipv6() == wanted);
+        first(v6).or_else(|| all.find(|_| v6))
     }
 
     /// The entrance of a socket that listens at `at`, if a line names it.

@@ -12,28 +12,9 @@ use rustix::net::sockopt::{self, Timeout};
 use crate::sys::{at, option, set_option, set_option_u64};
 use crate::table::Connection;
 
-/// Values of `SO_PRIORITY` that mark the sockets of this library in another process, or in another
-/// program after exec. `SO_PRIORITY` has no effect on such sockets. This one is for the connection
-/// of an IPv4 socket.
-const V4_MARK: c_int = 6;
-/// The mark of the connection of an IPv6 socket.
-const V6_MARK: c_int = 5;
-/// The mark of the VMCI socket of a listener.
-pub(crate) const LISTENER_MARK: c_int = 4;
-
-/// Marks a socket.
-pub(crate) fn set_mark(fd: RawFd, mark: c_int) {
-    let _ = set_option(fd, libc::SOL_SOCKET, libc::SO_PRIORITY, mark);
-}
-
-/// Tells whether a marked connection is that of an IPv6 socket; `None` if it is not marked.
-pub(crate) fn marked_family(fd: RawFd) -> Option<bool> {
-    match option(fd, libc::SOL_SOCKET, libc::SO_PRIORITY) {
-        Ok(V4_MARK) => Some(false),
-        Ok(V6_MARK) => Some(true),
-        _ => None,
-    }
-}
+/// Value of `SO_PRIORITY` that marks a VMCI connection for this library in another process, or in
+/// another program after exec. `SO_PRIORITY` has no effect on such a socket.
+pub(crate) const MARK: c_int = 6;
 
 /// Largest segment size that programs see, that of the loopback interface.
 const SEGMENT: c_int = 65_483;
@@ -154,9 +135,9 @@ pub(crate) fn set(level: c_int, name: c_int) -> Set {
 }
 
 /// Copies the options of a TCP socket to the new VMCI connection that replaces it or was accepted
-/// from it. `v6` is true for an IPv6 socket.
-pub(crate) fn inherit(tcp: RawFd, vmci: RawFd, v6: bool) {
-    set_mark(vmci, if v6 { V6_MARK } else { V4_MARK });
+/// from it.
+pub(crate) fn inherit(tcp: RawFd, vmci: RawFd) {
+    let _ = set_option(vmci, libc::SOL_SOCKET, libc::SO_PRIORITY, MARK);
     let (Ok(from), Ok(to)) = (at(tcp), at(vmci)) else { return };
     for timeout in [Timeout::Recv, Timeout::Send] {
         if let Ok(Some(time)) = sockopt::socket_timeout(from, timeout) {

@@ -2,10 +2,10 @@
 
 use std::os::fd::RawFd;
 
-use crate::hidden::closing;
-use crate::state::{TABLE, map};
+use crate::descriptors::make_plain;
+use crate::say::complain;
+use crate::state::TABLE;
 use crate::table::Held;
-use crate::{adopt, listener};
 
 /// Size of a `struct cmsghdr`: length including the header, level and type.
 const HEADER: usize = 16;
@@ -31,23 +31,20 @@ fn passed(mut control: &[u8]) -> impl Iterator<Item = RawFd> {
     })
 }
 
-/// Gives up the VMCI ports of listeners that are about to be passed, so that the receiver can have
-/// them.
+/// Turns listeners that are about to be passed into TCP sockets again. The receiver would not have
+/// their hidden descriptors.
 pub(crate) fn pass(control: &[u8]) {
     for fd in passed(control) {
-        if let Held::Listener(held) = TABLE.get(fd) {
-            listener::hand_over(fd, held);
-        }
-    }
-}
-
-/// Examines descriptors that this process has received: listeners get VMCI sockets.
-pub(crate) fn receive(control: &[u8]) {
-    for fd in passed(control) {
-        // The number may have been closed without the library noticing.
-        let _ = closing(fd);
-        if let Some(map) = map() {
-            adopt::listener(fd, map);
+        let Held::Listener(listener) = TABLE.get(fd) else { continue };
+        match make_plain(fd, listener) {
+            Ok(()) => complain!(
+                "descriptor {fd} listens for TCP only from now on: it is passed to another process\n\
+                 hint: accept in the process that listens, or start the other process by fork or exec"
+            ),
+            Err(error) => complain!(
+                "descriptor {fd} cannot be used by the process that it is passed to: {error}\n\
+                 hint: remove its address from the map (`listen …`)"
+            ),
         }
     }
 }

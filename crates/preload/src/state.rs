@@ -21,9 +21,9 @@ static MAP: OnceLock<Result<Map, MapError>> = OnceLock::new();
 /// child of vfork shares its parent's memory but has its own descriptors.
 static OWNER: OnceLock<&'static AtomicI32> = OnceLock::new();
 
-/// Reads the map and returns it if it can be used. Called when the library is loaded, while the
+/// Reads the map and tells whether it can be used. Called when the library is loaded, while the
 /// process may still read the file and nothing else runs.
-pub(crate) fn load() -> Option<&'static Map> {
+pub(crate) fn load() -> bool {
     if let Ok(place) = wiped_on_fork() {
         let _ = OWNER.set(place);
     }
@@ -31,7 +31,7 @@ pub(crate) fn load() -> Option<&'static Map> {
     if std::env::var_os("TAUT_VMCI_LOG").is_some_and(|value| value == "1") {
         set_verbose();
     }
-    map()
+    read_map().is_ok()
 }
 
 fn read_map() -> &'static Result<Map, MapError> {

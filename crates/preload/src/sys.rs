@@ -49,29 +49,6 @@ pub(crate) fn set_errno(errno: Errno) {
     unsafe { *libc::__errno_location() = errno.raw_os_error() }
 }
 
-/// Tells whether the kernel sends `SIGPIPE` for `AF_VSOCK`: since Linux 6.7.
-pub(crate) fn kernel_signals() -> bool {
-    let name = rustix::system::uname();
-    let mut numbers = name.release().to_bytes().split(|byte| !byte.is_ascii_digit());
-    let mut number =
-        || numbers.next().and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u32>().ok());
-    (number(), number()) >= (Some(6), Some(7))
-}
-
-/// Sends `SIGPIPE` to the calling thread, as the kernel does for a write to a peer that has gone.
-pub(crate) fn raise_sigpipe() {
-    let (process, thread) = (rustix::process::getpid(), rustix::thread::gettid());
-    // SAFETY: takes numbers only.
-    let _ = checked(unsafe {
-        libc::syscall(
-            libc::SYS_tgkill,
-            process.as_raw_nonzero().get(),
-            thread.as_raw_nonzero().get(),
-            libc::SIGPIPE,
-        )
-    });
-}
-
 /// Allocates a number that is 0 now, and again in each child that has memory of its own.
 pub(crate) fn wiped_on_fork() -> Result<&'static AtomicI32, Errno> {
     const LEN: usize = 4096;

@@ -10,7 +10,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// Number of entries. Descriptors with greater numbers stay TCP.
 pub(crate) const SLOTS: usize = 65_536;
@@ -36,23 +36,16 @@ pub(crate) struct Connection {
     pub(crate) unasked: bool,
 }
 
-/// A listening TCP socket of the program that the map names, and the VMCI socket beside it.
+/// A descriptor that accepts TCP and VMCI connections: an epoll instance with both listening
+/// sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listener {
-    /// The TCP socket's cookie (`SO_COOKIE`).
-    pub(crate) cookie: u64,
-    /// The VMCI socket, at a hidden number; `None` while another socket has its port.
+    /// The program's TCP socket, at a hidden number.
+    pub(crate) tcp: RawFd,
+    /// The VMCI socket; `None` after `shutdown`.
     pub(crate) vmci: Option<RawFd>,
     /// Port of the VMCI socket.
     pub(crate) port: u32,
-    /// Backlog that the program asked for.
-    pub(crate) backlog: i32,
-    /// True once the VMCI socket accepts connections.
-    pub(crate) armed: bool,
-    /// True if the program is known to have made the TCP socket non-blocking.
-    pub(crate) non_blocking: bool,
-    /// Time of the next attempt to get the port, in milliseconds of the monotonic clock.
-    pub(crate) retry: u64,
 }
 
 /// Kind of a descriptor.
@@ -62,7 +55,7 @@ pub(crate) enum Held {
     Nothing,
     /// A VMCI connection.
     Connection(Connection),
-    /// A listening TCP socket that the map names.
+    /// A listener for TCP and VMCI connections.
     Listener(Listener),
     /// A hidden descriptor of the library.
     Hidden,
@@ -87,8 +80,6 @@ struct Slot {
     epoll: AtomicI32,
     events: AtomicU32,
     data: AtomicU64,
-    /// 1 if another number is or was a duplicate of this one.
-    duplicated: AtomicU32,
 }
 
 impl Slot {
@@ -99,7 +90,6 @@ impl Slot {
         epoll: AtomicI32::new(0),
         events: AtomicU32::new(0),
         data: AtomicU64::new(0),
-        duplicated: AtomicU32::new(0),
     };
 
     fn words(&self) -> [u64; 8] {
@@ -120,19 +110,13 @@ pub(crate) struct Table {
     slots: [Slot; SLOTS],
     /// The greatest number that ever had an entry, plus one.
     end: AtomicU32,
-    /// True once there has been a listener.
-    listeners: AtomicBool,
 }
 
 impl Table {
     /// An empty table.
     #[allow(clippy::new_without_default, clippy::large_stack_arrays, reason = "made for a static")]
     pub(crate) const fn new() -> Self {
-        Self {
-            slots: [const { Slot::EMPTY }; SLOTS],
-            end: AtomicU32::new(0),
-            listeners: AtomicBool::new(false),
-        }
+        Self { slots: [const { Slot::EMPTY }; SLOTS], end: AtomicU32::new(0) }
     }
 
     fn slot(&self, fd: RawFd) -> Option<&Slot> {
@@ -147,41 +131,6 @@ impl Table {
     /// Tells whether it is a hidden descriptor of the library.
     pub(crate) fn is_hidden(&self, fd: RawFd) -> bool {
         self.slot(fd).is_some_and(|slot| slot.kind.load(Ordering::Acquire) == HIDDEN)
-    }
-
-    /// Tells whether a descriptor may be a VMCI connection.
-    pub(crate) fn may_be_connected(&self, fd: RawFd) -> bool {
-        self.slot(fd).is_some_and(|slot| slot.kind.load(Ordering::Acquire) == CONNECTION)
-    }
-
-    /// Tells whether a descriptor may be a listener. Costs one load in a program without any.
-    pub(crate) fn may_listen(&self, fd: RawFd) -> bool {
-        self.listeners.load(Ordering::Relaxed)
-            && self.slot(fd).is_some_and(|slot| slot.kind.load(Ordering::Acquire) == LISTENER)
-    }
-
-    /// Records that two numbers are the same file.
-    pub(crate) fn duplicated(&self, one: RawFd, other: RawFd) {
-        for fd in [one, other] {
-            if let Some(slot) = self.slot(fd) {
-                slot.duplicated.store(1, Ordering::Relaxed);
-                self.end.fetch_max((fd as u32).saturating_add(1), Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// Tells whether a number has or had a duplicate.
-    pub(crate) fn is_duplicated(&self, fd: RawFd) -> bool {
-        self.slot(fd).is_some_and(|slot| slot.duplicated.load(Ordering::Relaxed) != 0)
-    }
-
-    /// Tells whether anything is known about a number.
-    pub(crate) fn is_known(&self, fd: RawFd) -> bool {
-        self.slot(fd).is_some_and(|slot| {
-            slot.kind.load(Ordering::Acquire) != NOTHING
-                || slot.epoll.load(Ordering::Relaxed) != 0
-                || slot.duplicated.load(Ordering::Relaxed) != 0
-        })
     }
 
     /// Kind of a descriptor.
@@ -200,16 +149,12 @@ impl Table {
                 })
             }
             LISTENER => {
-                let [cookie, vmci, _turn, port, retry, ..] = slot.words();
-                let (fd, flags) = ((vmci as u32).cast_signed(), vmci >> 32);
+                let [fds, port, ..] = slot.words();
+                let vmci = ((fds >> 32) as u32).cast_signed();
                 Held::Listener(Listener {
-                    cookie,
-                    vmci: (fd >= 0).then_some(fd),
+                    tcp: (fds as u32).cast_signed(),
+                    vmci: (vmci >= 0).then_some(vmci),
                     port: port as u32,
-                    backlog: ((port >> 32) as u32).cast_signed(),
-                    armed: flags & 1 != 0,
-                    non_blocking: flags & 2 != 0,
-                    retry,
                 })
             }
             HIDDEN => Held::Hidden,
@@ -230,11 +175,8 @@ impl Table {
                 slot.set(CONNECTION, [it.cookie, p0, p1, p2, l0, l1, l2, flags]);
             }
             Held::Listener(it) => {
-                let flags = u64::from(it.armed) | u64::from(it.non_blocking) << 1;
-                let vmci = u64::from(it.vmci.unwrap_or(-1) as u32) | flags << 32;
-                let port = u64::from(it.port) | u64::from(it.backlog as u32) << 32;
-                slot.set(LISTENER, [it.cookie, vmci, 0, port, it.retry, 0, 0, 0]);
-                self.listeners.store(true, Ordering::Relaxed);
+                let fds = u64::from(it.tcp as u32) | u64::from(it.vmci.unwrap_or(-1) as u32) << 32;
+                slot.set(LISTENER, [fds, u64::from(it.port), 0, 0, 0, 0, 0, 0]);
             }
         }
         self.end.fetch_max((fd as u32).saturating_add(1), Ordering::Relaxed);
@@ -260,9 +202,6 @@ impl Table {
         }
         if slot.epoll.load(Ordering::Relaxed) != 0 {
             slot.epoll.store(0, Ordering::Relaxed);
-        }
-        if slot.duplicated.load(Ordering::Relaxed) != 0 {
-            slot.duplicated.store(0, Ordering::Relaxed);
         }
     }
 
@@ -323,4 +262,64 @@ fn address([high, low, rest]: [u64; 3]) -> SocketAddr {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    static TABLE: Table = Table::new();
+
+    fn connection(peer: &str, local: &str) -> Connection {
+        let (peer, local) = (peer.parse().unwrap(), local.parse().unwrap());
+        Connection { cookie: u64::MAX - 1, peer, local, no_delay: true, unasked: false }
+    }
+
+    #[test]
+    fn an_entry_is_what_was_entered() {
+        for held in [
+            Held::Connection(connection("10.0.0.7:6379", "0.0.0.0:65535")),
+            Held::Connection(connection("[::ffff:10.0.0.7]:1", "[fd00::6]:2")),
+            Held::Connection(Connection {
+                no_delay: false,
+                unasked: true,
+                ..connection("[::]:0", "[::1]:9")
+            }),
+            Held::Listener(Listener { tcp: 900, vmci: Some(901), port: u32::MAX }),
+            Held::Listener(Listener { tcp: 900, vmci: None, port: 80 }),
+            Held::Hidden,
+            Held::Nothing,
+        ] {
+            assert!(TABLE.set(100, held));
+            assert_eq!(TABLE.get(100), held);
+            assert_eq!(TABLE.is_held(100), held != Held::Nothing);
+            assert_eq!(TABLE.is_hidden(100), held == Held::Hidden);
+        }
+        assert!(TABLE.numbers().contains(&100));
+    }
+
+    #[test]
+    fn numbers_outside_the_table_have_no_entries() {
+        for fd in [-1, RawFd::MIN, RawFd::try_from(SLOTS).unwrap(), RawFd::MAX] {
+            assert!(!TABLE.set(fd, Held::Hidden));
+            assert_eq!(TABLE.get(fd), Held::Nothing);
+            TABLE.watched(fd, Watch { epoll: 3, events: 1, data: 2 });
+            assert_eq!(TABLE.watch(fd), Ok(None));
+        }
+    }
+
+    #[test]
+    fn a_watch_is_remembered_until_it_ends() {
+        let watch = Watch { epoll: 0, events: 5, data: u64::MAX };
+        TABLE.watched(7, watch);
+        assert_eq!(TABLE.watch(7), Ok(Some(watch)));
+        let changed = Watch { events: 1, ..watch };
+        TABLE.watched(7, changed);
+        TABLE.unwatched(7, 4);
+        assert_eq!(TABLE.watch(7), Ok(Some(changed)));
+        TABLE.unwatched(7, 0);
+        assert_eq!(TABLE.watch(7), Ok(None));
+        TABLE.watched(7, watch);
+        TABLE.watched(7, Watch { epoll: 4, ..watch });
+        assert_eq!(TABLE.watch(7), Err(ManyWatches));
+        TABLE.forget(7);
+        assert_eq!(TABLE.watch(7), Ok(None));
+    }
+}

@@ -1,12 +1,9 @@
-//! Epoll watches. A connect of this library replaces a watched socket: its watch is removed before
-//! and added again afterwards, with the same events and data. The VMCI socket of a listener is
-//! watched together with the program's TCP socket.
+//! Epoll watches of descriptors that a connect or listen of this library replaces by another file.
+//! The watch is removed before and added again afterwards, with the same events and data.
 
-use std::ffi::c_int;
 use std::os::fd::RawFd;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::io::Errno;
 
 use crate::say::complain;
 use crate::state::TABLE;
@@ -28,7 +25,9 @@ pub(crate) fn lift(fd: RawFd) -> Result<Option<Watch>, ManyWatches> {
 /// Adds the watch again.
 pub(crate) fn put(fd: RawFd, watch: Option<Watch>) {
     let Some(watch) = watch else { return };
-    if let Err(error) = add(fd, watch) {
+    let (data, events) = (EventData::new_u64(watch.data), EventFlags::from_bits_retain(watch.events));
+    let added = at(watch.epoll).and_then(|instance| epoll::add(instance, at(fd)?, data, events));
+    if let Err(error) = added {
         complain!(
             "descriptor {fd} is no longer watched by the epoll instance {}: {error}\nhint: remove its address from the map",
             watch.epoll
@@ -36,40 +35,8 @@ pub(crate) fn put(fd: RawFd, watch: Option<Watch>) {
     }
 }
 
-fn add(fd: RawFd, watch: Watch) -> Result<(), Errno> {
-    let (data, events) = (EventData::new_u64(watch.data), EventFlags::from_bits_retain(watch.events));
-    epoll::add(at(watch.epoll)?, at(fd)?, data, events)
-}
-
-/// Watches the VMCI socket of a listener as its TCP socket is watched.
-pub(crate) fn follow(fd: RawFd, vmci: RawFd) {
-    if let Ok(Some(watch)) = TABLE.watch(fd) {
-        let _ = add(vmci, watch);
-    }
-}
-
-/// Ends [`follow`], before the number of the VMCI socket is closed. Another process may have the
-/// same socket, and then the kernel would continue to watch it.
-pub(crate) fn leave(fd: RawFd, vmci: RawFd) {
-    if let Ok(Some(watch)) = TABLE.watch(fd) {
-        alike(libc::EPOLL_CTL_DEL, watch.epoll, vmci, None);
-    }
-}
-
-/// Does for the VMCI socket of a listener what the program did for the TCP socket with an epoll
-/// instance. `watch` has the new events and data, except for `EPOLL_CTL_DEL`.
-pub(crate) fn alike(operation: c_int, epoll: RawFd, vmci: RawFd, watch: Option<Watch>) {
-    let (Ok(instance), Ok(socket)) = (at(epoll), at(vmci)) else { return };
-    match (operation, watch) {
-        (libc::EPOLL_CTL_DEL, _) => {
-            let _ = epoll::delete(instance, socket);
-        }
-        (_, Some(watch)) => {
-            let (data, events) = (EventData::new_u64(watch.data), EventFlags::from_bits_retain(watch.events));
-            if operation == libc::EPOLL_CTL_ADD || epoll::modify(instance, socket, data, events).is_err() {
-                let _ = epoll::add(instance, socket, data, events);
-            }
-        }
-        _ => {}
-    }
+/// The events that may be watched at a listener. It is an epoll instance itself, which the kernel
+/// cannot watch exclusively.
+pub(crate) fn for_listener(events: u32) -> u32 {
+    events & !(libc::EPOLLEXCLUSIVE as u32)
 }

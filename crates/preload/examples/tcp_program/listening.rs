@@ -9,7 +9,7 @@ use crate::calls::{
     accept4, bind, close, epoll, epoll_ctl, epoll_wait, fcntl, getsockopt, listen, poll, receive_timeout,
     select_readable, setsockopt, shutdown, socket,
 };
-use crate::{Scenario, listen_at, listener, reserved};
+use crate::{Scenario, listener, reserved};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("readiness", readiness),
@@ -47,7 +47,7 @@ fn watched_before_it_listens() {
     bind(fd, "127.0.0.1:0".parse().unwrap()).unwrap();
     let epoll = epoll();
     epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, 42).unwrap();
-    listen(fd, 16).unwrap();
+    listen(fd).unwrap();
     let listener = TcpListener::from(socket);
     println!("before: {:x?}", epoll_wait(epoll.as_raw_fd(), 0));
     let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -167,7 +167,7 @@ fn listener_is_a_tcp_socket() {
     }
     println!("set: {:?}", setsockopt(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1));
     println!("name: {}", listener.local_addr().unwrap() == address);
-    println!("listen again: {:?}", listen(fd, 16));
+    println!("listen again: {:?}", listen(fd));
     println!("flags: {:?} {:?}", fcntl(fd, libc::F_GETFL, 0), fcntl(fd, libc::F_GETFD, 0));
     println!(
         "not connected: {:?}",
@@ -177,11 +177,11 @@ fn listener_is_a_tcp_socket() {
 
 fn port_is_free_after_close() {
     let (_reserved, address) = reserved();
-    let listener = listen_at(address);
+    let listener = TcpListener::bind(address).unwrap();
     let before = crate::calls::open_descriptors();
     drop(listener);
     for round in 0..3 {
-        let again = listen_at(address);
+        let again = TcpListener::bind(address).unwrap();
         let client = TcpStream::connect(address).unwrap();
         println!("round {round}: {}", again.accept().is_ok());
         println!("client: {}", client.peer_addr().unwrap() == address);

@@ -11,9 +11,6 @@ mod descriptors;
 mod listening;
 mod options;
 mod processes;
-mod rings;
-mod sharing;
-mod signals;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -28,9 +25,6 @@ const SCENARIOS: &[&[Scenario]] = &[
     listening::SCENARIOS,
     options::SCENARIOS,
     processes::SCENARIOS,
-    rings::SCENARIOS,
-    sharing::SCENARIOS,
-    signals::SCENARIOS,
 ];
 
 fn main() {
@@ -48,17 +42,9 @@ fn main() {
 
 /// A socket that listens on a free port of the loopback address.
 fn listener() -> (TcpListener, SocketAddr) {
-    let listener = listen_at("127.0.0.1:0".parse().unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
-}
-
-/// A socket that listens at this address and is looked at once, as servers do. From then on the
-/// library accepts VMCI connections for it.
-fn listen_at(address: SocketAddr) -> TcpListener {
-    let listener = TcpListener::bind(address).unwrap();
-    assert_eq!(calls::poll(listener.as_raw_fd(), libc::POLLIN, 0), 0);
-    listener
 }
 
 /// A free port of the loopback address on which nobody listens. It is reserved for this program:

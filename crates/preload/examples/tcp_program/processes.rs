@@ -96,7 +96,6 @@ pub(crate) fn inherited() {
     if connection < 0 {
         return;
     }
-    println!("peer: {:?}", crate::calls::peer_ip(connection));
     println!("nodelay: {:?}", setsockopt(connection, libc::SOL_TCP, libc::TCP_NODELAY, 1));
     println!("nodelay: {:?}", getsockopt(connection, libc::SOL_TCP, libc::TCP_NODELAY));
     println!("protocol: {:?}", getsockopt(connection, libc::SOL_SOCKET, libc::SO_PROTOCOL));

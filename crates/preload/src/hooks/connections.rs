@@ -3,14 +3,13 @@
 use std::ffi::c_int;
 
 use libc::{sockaddr, socklen_t};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::{fail, guard, read_address, write_address};
-use crate::connect::{Attempt, again, attempt, dissolve};
+use crate::connect::{Attempt, again, attempt};
 use crate::lookup::{connection, listener};
 use crate::state::{TABLE, map_for};
-use crate::sys::{at, errno};
+use crate::sys::errno;
 use crate::{adopt, descriptors, names, real};
 
 /// `connect(2)`.
@@ -19,31 +18,26 @@ use crate::{adopt, descriptors, names, real};
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
-    // SAFETY: as the caller promises.
-    let dissolves = unsafe { family_of(address, len) } == Some(libc::AF_UNSPEC);
-    if TABLE.is_held(fd)
-        && let Some(connection) = guard(None, || connection(fd))
-    {
-        if dissolves {
-            return guard(Ok(()), || dissolve(fd, connection)).map_or_else(fail, |()| 0);
+    let mut target = fd;
+    if TABLE.is_held(fd) {
+        if guard(false, || connection(fd).is_some()) {
+            return guard(None, || again(fd)).map_or(0, fail);
         }
-        return guard(None, || again(fd)).map_or(0, fail);
+        target = guard(None, || listener(fd)).map_or(fd, |listener| listener.tcp);
     }
     // SAFETY: as the caller promises.
     let to = unsafe { read_address(address, len) };
     let decision = guard(Attempt::Tcp(None), || match to {
-        Some(to) => map_for(fd).map_or(Attempt::Tcp(None), |map| attempt(fd, to, map)),
-        None => Attempt::Tcp(None),
+        Some(to) if target == fd => map_for(fd).map_or(Attempt::Tcp(None), |map| attempt(fd, to, map)),
+        _ => Attempt::Tcp(None),
     });
     let why = match decision {
         Attempt::Done(Ok(())) => return 0,
         Attempt::Done(Err(error)) => return fail(error),
         Attempt::Tcp(why) => why,
-        // SAFETY: as the caller promises.
-        Attempt::Interrupted => return unsafe { connect_in_background(fd, address, len) },
     };
     // SAFETY: as the caller promises.
-    let result = unsafe { real::connect(fd, address, len) };
+    let result = unsafe { real::connect(target, address, len) };
     match why {
         // TCP has no route to the address, so the program gets the error of VMCI.
         Some(why)
@@ -55,57 +49,26 @@ pub(crate) unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockad
     }
 }
 
-/// Starts the connect of a blocking TCP socket that a signal has interrupted. As with TCP alone, it
-/// goes on in the background while the program handles `EINTR`.
-///
-/// # Safety
-/// As for connect.
-unsafe fn connect_in_background(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
-    let Ok(socket) = at(fd) else { return fail(Errno::BADF) };
-    let Ok(flags) = fcntl_getfl(socket) else { return fail(Errno::BADF) };
-    let _ = fcntl_setfl(socket, flags | OFlags::NONBLOCK);
-    // SAFETY: as the caller promises.
-    let result = unsafe { real::connect(fd, address, len) };
-    let error = errno();
-    let _ = fcntl_setfl(socket, flags);
-    if result < 0 { fail(if error == Errno::INPROGRESS { Errno::INTR } else { error }) } else { result }
-}
-
-/// The address family that a program passes.
-///
-/// # Safety
-/// `address` is null or points to `len` bytes.
-unsafe fn family_of(address: *const sockaddr, len: socklen_t) -> Option<c_int> {
-    if address.is_null() || (len as usize) < size_of::<libc::sa_family_t>() {
-        return None;
-    }
-    // SAFETY: there are enough bytes, as the caller promises.
-    Some(c_int::from(unsafe { address.cast::<libc::sa_family_t>().read_unaligned() }))
-}
-
 /// `getpeername(2)`.
 ///
 /// # Safety
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    if TABLE.is_held(fd)
-        && let Some(peer) = guard(None, || names::peer(fd))
-    {
-        // SAFETY: as the caller promises.
-        return unsafe { write_address(address, len, peer) };
+    if TABLE.is_held(fd) {
+        if let Some(listener) = guard(None, || listener(fd)) {
+            // SAFETY: as the caller promises.
+            return unsafe { real::getpeername(listener.tcp, address, len) };
+        }
+        if let Some(peer) = guard(None, || names::peer(fd)) {
+            // SAFETY: as the caller promises.
+            return unsafe { write_address(address, len, peer) };
+        }
     }
     // SAFETY: as the caller promises.
-    let room = (!len.is_null()).then(|| unsafe { len.read_unaligned() });
-    // SAFETY: as the caller promises.
     let result = unsafe { real::getpeername(fd, address, len) };
-    if let (0, Some(room)) = (result, room)
-        // SAFETY: the real function has accepted them.
-        && unsafe { is_adopted(fd, address, len) }
-    {
-        // The kernel has stored the length of its own name there.
-        // SAFETY: as the caller promises.
-        unsafe { len.write_unaligned(room) };
+    // SAFETY: the real function has accepted them.
+    if result == 0 && unsafe { is_adopted(fd, address, len) } {
         // SAFETY: as the caller promises; this time the connection is in the table.
         return unsafe { getpeername(fd, address, len) };
     }
@@ -119,8 +82,11 @@ pub(crate) unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, l
 /// `len` points to the length of what `address` points to.
 unsafe fn is_adopted(fd: c_int, address: *const sockaddr, len: *const socklen_t) -> bool {
     // SAFETY: as the caller promises.
-    let family = unsafe { family_of(address, len.read_unaligned()) };
-    matches!(family, Some(libc::AF_VSOCK | libc::AF_UNIX)) && guard(false, || adopt::connection(fd).is_some())
+    let family = unsafe {
+        if len.read_unaligned() < 2 { 0 } else { address.cast::<libc::sa_family_t>().read_unaligned() }
+    };
+    matches!(c_int::from(family), libc::AF_VSOCK | libc::AF_UNIX)
+        && guard(false, || adopt::connection(fd).is_some())
 }
 
 /// `getsockname(2)`.
@@ -129,23 +95,20 @@ unsafe fn is_adopted(fd: c_int, address: *const sockaddr, len: *const socklen_t)
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    if TABLE.is_held(fd)
-        && let Some(local) = guard(None, || names::local(fd))
-    {
-        // SAFETY: as the caller promises.
-        return unsafe { write_address(address, len, local) };
+    if TABLE.is_held(fd) {
+        if let Some(listener) = guard(None, || listener(fd)) {
+            // SAFETY: as the caller promises.
+            return unsafe { real::getsockname(listener.tcp, address, len) };
+        }
+        if let Some(local) = guard(None, || names::local(fd)) {
+            // SAFETY: as the caller promises.
+            return unsafe { write_address(address, len, local) };
+        }
     }
     // SAFETY: as the caller promises.
-    let room = (!len.is_null()).then(|| unsafe { len.read_unaligned() });
-    // SAFETY: as the caller promises.
     let result = unsafe { real::getsockname(fd, address, len) };
-    if let (0, Some(room)) = (result, room)
-        // SAFETY: the real function has accepted them.
-        && unsafe { is_adopted(fd, address, len) }
-    {
-        // The kernel has stored the length of its own name there.
-        // SAFETY: as the caller promises.
-        unsafe { len.write_unaligned(room) };
+    // SAFETY: the real function has accepted them.
+    if result == 0 && unsafe { is_adopted(fd, address, len) } {
         // SAFETY: as the caller promises; this time the connection is in the table.
         return unsafe { getsockname(fd, address, len) };
     }
@@ -158,12 +121,13 @@ pub(crate) unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, l
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    let Some(listener) = guard(None, || listener(fd)) else {
+        // SAFETY: takes numbers only.
+        return unsafe { real::shutdown(fd, how) };
+    };
     // SAFETY: takes numbers only.
-    let result = unsafe { real::shutdown(fd, how) };
-    if result == 0
-        && how != libc::SHUT_WR
-        && let Some(listener) = guard(None, || listener(fd))
-    {
+    let result = unsafe { real::shutdown(listener.tcp, how) };
+    if result == 0 && how != libc::SHUT_WR {
         guard((), || descriptors::shut_down(fd, listener));
     }
     result

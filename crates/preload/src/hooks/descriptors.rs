@@ -6,10 +6,8 @@ use libc::epoll_event;
 use rustix::io::Errno;
 
 use super::{fail, guard};
-use crate::descriptors::{self, duplicated, make_way, set_cloexec};
+use crate::descriptors::{duplicated, make_way, set_cloexec};
 use crate::hidden::closing;
-use crate::listener::arm;
-use crate::lookup::listener;
 use crate::state::{TABLE, owns};
 use crate::table::{Held, Watch};
 use crate::{real, watch};
@@ -158,10 +156,6 @@ fn after_fcntl(fd: c_int, command: c_int, argument: usize, result: c_int) -> c_i
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
             finish(fd, result, Held::Nothing, command == libc::F_DUPFD_CLOEXEC)
         }
-        libc::F_SETFL if result == 0 && TABLE.may_listen(fd) => {
-            guard((), || descriptors::flag_changed(fd));
-            result
-        }
         libc::F_SETFD if result == 0 && TABLE.is_held(fd) => {
             guard((), || set_cloexec(fd, argument & libc::FD_CLOEXEC as usize != 0));
             result
@@ -171,7 +165,7 @@ fn after_fcntl(fd: c_int, command: c_int, argument: usize, result: c_int) -> c_i
 }
 
 /// `epoll_ctl(2)`: records which instance watches a descriptor, since the descriptor may become
-/// another file. The VMCI socket of a listener is watched, too.
+/// another file.
 ///
 /// # Safety
 /// As the C library's.
@@ -183,29 +177,22 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     event: *mut epoll_event,
 ) -> c_int {
     // SAFETY: as the caller promises.
-    let result = unsafe { real::epoll_ctl(epoll, operation, fd, event) };
-    if result != 0 || !owns() {
-        return result;
-    }
-    // SAFETY: as the caller promises; the real function has accepted it.
     let asked =
         (operation != libc::EPOLL_CTL_DEL && !event.is_null()).then(|| unsafe { event.read_unaligned() });
-    let watch = asked.map(|event| Watch { epoll, events: event.events, data: event.u64 });
-    match watch {
-        Some(watch) => TABLE.watched(fd, watch),
-        None => TABLE.unwatched(fd, epoll),
+    let mut passed = asked;
+    if let Some(passed) = &mut passed
+        && matches!(TABLE.get(fd), Held::Listener(_))
+    {
+        passed.events = watch::for_listener(passed.events);
     }
-    if TABLE.may_listen(fd) {
-        guard((), || {
-            if let Some(listener) = listener(fd)
-                && let Some(vmci) = listener.vmci
-            {
-                if watch.is_some() {
-                    arm(fd, listener);
-                }
-                watch::alike(operation, epoll, vmci, watch);
-            }
-        });
+    let pointer = passed.as_mut().map_or(event, std::ptr::from_mut);
+    // SAFETY: as the caller promises; the event is the caller's or this frame's copy.
+    let result = unsafe { real::epoll_ctl(epoll, operation, fd, pointer) };
+    if result == 0 && owns() {
+        match asked {
+            Some(event) => TABLE.watched(fd, Watch { epoll, events: event.events, data: event.u64 }),
+            None => TABLE.unwatched(fd, epoll),
+        }
     }
     result
 }

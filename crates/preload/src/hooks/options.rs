@@ -27,11 +27,12 @@ pub(crate) unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    let answer = match TABLE.get(fd) {
+    let (target, answer) = match held(fd) {
+        Held::Listener(listener) => (listener.tcp, Get::Kernel),
         Held::Connection(_) => {
-            guard(Get::Kernel, || connection(fd).map_or(Get::Kernel, |it| get(level, name, &it)))
+            (fd, guard(Get::Kernel, || connection(fd).map_or(Get::Kernel, |it| get(level, name, &it))))
         }
-        _ => Get::Kernel,
+        _ => (fd, Get::Kernel),
     };
     match answer {
         Get::Kernel => {
@@ -40,7 +41,7 @@ pub(crate) unsafe extern "C" fn getsockopt(
                 return unsafe { getsockopt(fd, level, name, value, len) };
             }
             // SAFETY: as the caller promises.
-            unsafe { real::getsockopt(fd, level, name, value, len) }
+            unsafe { real::getsockopt(target, level, name, value, len) }
         }
         // SAFETY: as the caller promises.
         Get::Value(number) => unsafe { give(&number.to_ne_bytes(), value, len) },
@@ -49,6 +50,14 @@ pub(crate) unsafe extern "C" fn getsockopt(
         // SAFETY: as the caller promises.
         Get::TcpInfo => unsafe { give(&tcp_info(fd), value, len) },
         Get::Refuse => refused("getsockopt", level, name),
+    }
+}
+
+/// The entry of a descriptor, after a check that it still holds.
+fn held(fd: c_int) -> Held {
+    match TABLE.get(fd) {
+        Held::Listener(_) => guard(None, || listener(fd)).map_or(Held::Nothing, Held::Listener),
+        other => other,
     }
 }
 
@@ -83,13 +92,17 @@ pub(crate) unsafe extern "C" fn setsockopt(
 ) -> c_int {
     // SAFETY: as the caller promises.
     let number = || unsafe { integer(value, len) };
-    match TABLE.get(fd) {
-        Held::Listener(_) => {
-            if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVBUF)
-                && let (Some(listener), Some(size)) = (guard(None, || listener(fd)), number())
+    match held(fd) {
+        Held::Listener(listener) => {
+            // SAFETY: as the caller promises.
+            let result = unsafe { real::setsockopt(listener.tcp, level, name, value, len) };
+            if result == 0
+                && (level, name) == (libc::SOL_SOCKET, libc::SO_RCVBUF)
+                && let Some(size) = number()
             {
                 guard((), || descriptors::set_receive_buffer(listener, size));
             }
+            return result;
         }
         Held::Connection(_) => {
             if let Some(connection) = guard(None, || connection(fd)) {
@@ -166,7 +179,6 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usi
         return result;
     }
     match request {
-        libc::FIONBIO if result == 0 => guard((), || descriptors::flag_changed(fd)),
         libc::FIOCLEX | libc::FIONCLEX if result == 0 => {
             guard((), || descriptors::set_cloexec(fd, request == libc::FIOCLEX));
         }

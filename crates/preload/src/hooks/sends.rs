@@ -1,18 +1,15 @@
-//! Sends that differ on a VMCI socket: with an address, with urgent data, with descriptors, and to
-//! a peer that has gone. All others go to the kernel alone.
-//!
-//! Kernels before 6.7 send no `SIGPIPE` for `AF_VSOCK`; there this library does.
+//! Sends that differ on a VMCI socket: with an address, with urgent data, with descriptors. All
+//! others go to the kernel alone.
 
 use std::ffi::{c_int, c_void};
 
-use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
 
 use super::{fail, guard};
 use crate::lookup::connection;
 use crate::say::complain;
 use crate::state::TABLE;
-use crate::sys::{errno, kernel_signals, option, raise_sigpipe};
 use crate::{real, rights};
 
 fn is_vmci(fd: c_int) -> bool {
@@ -33,41 +30,6 @@ fn is_refused(fd: c_int, flags: c_int) -> bool {
     true
 }
 
-/// Sends `SIGPIPE` for a send that failed with `EPIPE`, unless the kernel has done so.
-fn signalled(fd: c_int, flags: c_int, sent: ssize_t) -> ssize_t {
-    if sent < 0
-        && TABLE.may_be_connected(fd)
-        && errno() == Errno::PIPE
-        && flags & libc::MSG_NOSIGNAL == 0
-        && !kernel_signals()
-        && option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_VSOCK)
-    {
-        raise_sigpipe();
-        return fail(Errno::PIPE);
-    }
-    sent
-}
-
-/// `write(2)`.
-///
-/// # Safety
-/// As the C library's.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C-unwind" fn write(fd: c_int, bytes: *const c_void, len: size_t) -> ssize_t {
-    // SAFETY: as the caller promises.
-    signalled(fd, 0, unsafe { real::write(fd, bytes, len) })
-}
-
-/// `writev(2)`.
-///
-/// # Safety
-/// As the C library's.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C-unwind" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: as the caller promises.
-    signalled(fd, 0, unsafe { real::writev(fd, parts, count) })
-}
-
 /// `send(2)`.
 ///
 /// # Safety
@@ -83,7 +45,7 @@ pub(crate) unsafe extern "C-unwind" fn send(
         return fail(Errno::OPNOTSUPP);
     }
     // SAFETY: as the caller promises.
-    signalled(fd, flags, unsafe { real::send(fd, bytes, len, flags) })
+    unsafe { real::send(fd, bytes, len, flags) }
 }
 
 /// `sendto(2)`: removes the address, which TCP ignores and VMCI sockets refuse.
@@ -104,11 +66,11 @@ pub(crate) unsafe extern "C-unwind" fn sendto(
     }
     let (to, to_len) = if !to.is_null() && is_vmci(fd) { (std::ptr::null(), 0) } else { (to, to_len) };
     // SAFETY: as the caller promises; a null address is valid.
-    signalled(fd, flags, unsafe { real::sendto(fd, bytes, len, flags, to, to_len) })
+    unsafe { real::sendto(fd, bytes, len, flags, to, to_len) }
 }
 
-/// `sendmsg(2)`: as [`sendto`]. The VMCI port of a listener that is passed to another process
-/// becomes free for that.
+/// `sendmsg(2)`: as [`sendto`]. A listener that is passed to another process becomes a TCP socket
+/// again.
 ///
 /// # Safety
 /// As the C library's.
@@ -123,7 +85,7 @@ pub(crate) unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr
         copy.msg_name = std::ptr::null_mut();
         copy.msg_namelen = 0;
         // SAFETY: as the caller promises; a null address is valid.
-        return signalled(fd, flags, unsafe { real::sendmsg(fd, &raw const copy, flags) });
+        return unsafe { real::sendmsg(fd, &raw const copy, flags) };
     }
     if !message.is_null() {
         // SAFETY: as the caller promises.

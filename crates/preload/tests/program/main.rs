@@ -87,7 +87,6 @@ macro_rules! same_as_tcp {
             let mut all: Vec<_> = all.lines().collect();
             let mut here = vec![$(stringify!($scenario)),*];
             here.extend(REFUSED.map(|(scenario, _)| scenario));
-            here.extend(IN_GUESTS);
             all.sort_unstable();
             here.sort_unstable();
             assert_eq!(all, here);
@@ -102,8 +101,6 @@ same_as_tcp! {
     pieces 1..=1;
     sendfile_and_splice 1..=1;
     end_of_the_other_side 1..=1;
-    peeked_and_truncated 1..=1;
-    broken_pipe 1..=1;
     blocking_connect 1..=1;
     connect_without_waiting 1..=1;
     connect_while_watched 2..=2;
@@ -113,8 +110,6 @@ same_as_tcp! {
     names 2..=2;
     names_of_ipv6 1..=1;
     asynchronous_programs 50..=50;
-    connected_to_another_peer 2..=2;
-    not_looked_at 0..=0;
     readiness 3..=3;
     watched_before_it_listens 2..=2;
     watched_at_edges 3..=3;
@@ -135,22 +130,11 @@ same_as_tcp! {
     ranges_are_closed 2..=2;
     numbers_are_used_again 6..=6;
     closed_by_a_system_call 2..=2;
-    duplicated_before_connect 1..=1;
     children_accept 3..=3;
     child_has_the_connection 1..=1;
     another_program_inherits 3..=3;
     closed_on_exec 1..=1;
-    accepted_by_a_ring 0..=0;
-    one_process_listens 0..=0;
-    // The first clients may come before the server has looked for them.
-    processes_accept 150..=200;
-    children_end_during_accept 2..=2;
-    accept_is_interrupted 0..=0;
-    connect_is_interrupted 0..=0;
 }
-
-/// Scenarios about what only `AF_VSOCK` carries. `tests/tests/guest/preload.rs` runs them.
-const IN_GUESTS: [&str; 2] = ["source_ports", "families"];
 
 /// Scenarios that stay TCP, with the reason that the library prints.
 const REFUSED: [(&str, &str); 2] = [
@@ -169,30 +153,6 @@ fn unsupported_sockets_stay_tcp_with_a_message() {
         assert!(said.contains(why) && said.contains("\nhint: "), "{scenario}: {said}");
         assert_eq!(relay.connections(), 0);
     }
-}
-
-/// Two processes accept TCP connections from a socket, and one of them also accepts VMCI
-/// connections.
-#[test]
-fn processes_accept_tcp_connections_from_a_shared_socket() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = map(folder.path(), "listen 127.0.0.1:* -> unix SOCKET");
-    let output = run(preloaded("processes_accept", &path));
-    assert_eq!(stdout(&output), stdout(&run(program("processes_accept"))));
-    assert_eq!(stderr(&output), "");
-}
-
-/// A signal ends a blocking connect to a machine that does not answer by VMCI.
-#[test]
-fn a_signal_ends_a_connect_that_waits_for_vmci() {
-    let folder = tempfile::tempdir().unwrap();
-    let _mute = std::os::unix::net::UnixListener::bind(folder.path().join("vm.sock")).unwrap();
-    let text = "127.0.0.1:* -> unix SOCKET\npatience 1 ms";
-    let mut command = preloaded("connect_is_interrupted", &map(folder.path(), text));
-    command.env("TAUT_VMCI_LOG", "1");
-    let output = run(command);
-    assert_eq!(stdout(&output), stdout(&run(program("connect_is_interrupted"))));
-    assert!(stderr(&output).contains("by TCP, since a signal was handled"), "{}", stderr(&output));
 }
 
 /// Only one connect waits for a machine that does not answer.
