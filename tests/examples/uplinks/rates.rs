@@ -70,7 +70,8 @@ impl Drop for Veth {
 
 /// Loads an uplink with the backend `way`, or a Linux bridge (`bridge`). A switch works on CPU 0,
 /// and the ends of the load on CPU 1. A bridge has no thread of its own: its work is done on the
-/// CPU of the sender. So the guest's end is on CPU 0 in both directions, and the outside's on CPU 1.
+/// CPU of the sender. So the guest's end is on CPU 0 in both directions, and the outside's on
+/// CPU 1.
 pub(crate) fn run(way: &str, load: &Load) -> Outcome<Value> {
     let _veth = Veth::new();
     let rate = match way {

@@ -1,7 +1,7 @@
 //! Uplinks by XDP sockets.
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use taut_tests::{Cable, Netns, Taut, eventually, ip, kill_9};
 

@@ -240,14 +240,14 @@ impl Port {
     /// The caller notifies both workers, and no two callers run at the same time.
     ///
     /// # Errors
-    /// The kernel refuses another watch; the owner stays the same unless only a watch of the receive
-    /// queue could not be moved.
+    /// The kernel refuses another watch; the owner stays the same unless only a watch of the
+    /// receive queue could not be moved.
     pub fn give(&self, pair: PairIdx, to: WorkerIdx, mailboxes: &Mailboxes) -> io::Result<()> {
         let events = mailboxes.events(to);
         {
             let mut slot = self.tx(pair);
-            // If one cannot be moved, the owner stays. Events of those that were moved are passed on
-            // to it.
+            // If one cannot be moved, the owner stays. Events of those that were moved are passed
+            // on to it.
             slot.watches.iter_mut().try_for_each(|watch| watch.move_to(events))?;
             // Under the lock: a ring that starts after this is watched by the new owner.
             self.owners[pair.index()].store(to.0, Relaxed);

@@ -54,8 +54,8 @@ pub struct RxSlot {
     pub end: Option<RxEnd>,
     /// The end's kick, in the owner's epoll set.
     pub(super) watch: Option<Watch>,
-    /// A second descriptor of the end, for packet sockets. It is in the epoll set only while a frame
-    /// waits for room, because the kernel would report room after every frame that has left.
+    /// A second descriptor of the end, for packet sockets. It is in the epoll set only while a
+    /// frame waits for room, because the kernel would report room after every frame that has left.
     pub(super) room: Option<Watched<OwnedFd>>,
     /// Time since which the queue has had no room, or no end, for a waiting frame.
     full_since: Option<Instant>,

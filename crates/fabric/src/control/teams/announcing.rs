@@ -2,8 +2,8 @@
 //! their IP addresses, of which hosts are told.
 //!
 //! A port comes first, then its addresses behind all ports that wait already: the place of each
-//! port is told as soon as possible. A burst is limited so that a card's queue takes its frames: one
-//! for each announcement, and up to 16 for a port on a trunk.
+//! port is told as soon as possible. A burst is limited so that a card's queue takes its frames:
+//! one for each announcement, and up to 16 for a port on a trunk.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -134,8 +134,8 @@ impl XdpError {
 /// # Errors
 /// The kernel or the driver lacks something, or something else uses the interface.
 pub fn open(interface: u32, queues: u32, zero_copy: bool) -> Result<XdpPort, XdpError> {
-    // Checked first: otherwise memory would be pinned, and the driver set up anew, for an attachment
-    // that fails.
+    // Checked first: otherwise memory would be pinned, and the driver set up anew, for an
+    // attachment that fails.
     let found = Links::open().and_then(|mut links| links.interface_by_index(interface));
     if found.is_ok_and(|found| found.is_some_and(|found| found.has_xdp)) {
         return Err(XdpError::OtherProgram(io::Error::from_raw_os_error(libc::EBUSY)));
