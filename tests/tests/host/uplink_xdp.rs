@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use taut_tests::{Cable, Netns, Taut, eventually, ip, kill_9};
 
-use super::uplink::{A, ALL, B, OUTSIDE, Rig, frame, next, numbered, send, vlan};
+use super::uplink::{A, ALL, B, OUTSIDE, Rig, frame, next, numbered, pass_while, send, vlan};
 
 /// Options of an uplink by an XDP socket.
 const XDP: [&str; 2] = ["--backend", "xdp"];
@@ -35,11 +35,40 @@ fn set_queues(veth: &Veth, count: u32) {
     }
 }
 
-/// Sends echo requests of many flows into a namespace, which use all queues of a card with many.
-fn many_flows_pass(veth: &Veth, inside: &Netns) {
-    for flow in 0..24 {
-        assert_eq!(veth.outside.pings(&inside.ip, 1), 1, "flow {flow}");
+/// Sends datagrams of many flows into a namespace, where all of them arrive, by each of so many
+/// queues of the card.
+fn flows_pass_by_each_queue(veth: &Veth, inside: &Netns, queues: usize) {
+    const FLOWS: u64 = 100;
+    let before = (0..queues).map(|queue| by_queue(veth, queue)).collect::<Vec<_>>();
+    let arrived = datagrams(inside);
+    // Each one has a source port of its own, by which Linux chooses a queue.
+    let each = format!("for n in {{1..{FLOWS}}}; do echo >/dev/udp/{}/9; done", inside.ip);
+    let sent = veth.outside.run("bash", ["-c", &each]);
+    assert!(sent.status.success(), "{sent:?}");
+    eventually("all datagrams arrive", || (datagrams(inside) >= arrived + FLOWS).then_some(()));
+    for (queue, before) in before.into_iter().enumerate() {
+        assert!(by_queue(veth, queue) > before, "queue {queue} had frames");
     }
+}
+
+/// Returns the number of frames that the XDP program of a veth card has had from a queue.
+fn by_queue(veth: &Veth, queue: usize) -> u64 {
+    let output = Command::new("ethtool").args(["-S", &veth.card]).output().expect("ethtool can be run");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let name = format!("rx_queue_{queue}_xdp_packets:");
+    let value = text.lines().find_map(|line| line.trim().strip_prefix(&name));
+    value.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
+}
+
+/// Returns the number of whole datagrams that have come into a namespace, where nobody waits for
+/// them.
+fn datagrams(inside: &Netns) -> u64 {
+    let snmp = inside.run("cat", ["/proc/net/snmp"]).stdout;
+    let text = String::from_utf8_lossy(&snmp).into_owned();
+    let mut lines = text.lines().filter(|line| line.starts_with("Udp:"));
+    let [names, values] = [(); 2].map(|()| lines.next().expect("UDP is counted").split_whitespace());
+    let number = names.zip(values).find(|(name, _)| *name == "NoPorts").map(|(_, value)| value);
+    number.expect("a number of datagrams").parse().expect("a number")
 }
 
 /// A veth card whose other end is in a namespace, with an address.
@@ -131,6 +160,9 @@ fn each_queue_of_a_card_has_a_socket_also_when_there_are_more_than_before() {
     let veth = Veth::new(&taut, "numrxqueues 3 numtxqueues 3");
     let card = &veth.card;
     set_queues(&veth, 1);
+    // XDP loses the note that a checksum is missing.
+    let checksums = veth.outside.run("ethtool", ["-K", "eth0", "tx", "off"]);
+    assert!(checksums.status.success(), "{checksums:?}");
     taut.ok([&["uplink", "add", "sw", card][..], &XDP].concat());
     let inside = Netns::attach(&taut, "in", "lan", "10.72.0.2");
     inside.reaches(&veth.outside.ip, 5);
@@ -143,11 +175,11 @@ fn each_queue_of_a_card_has_a_socket_also_when_there_are_more_than_before() {
     let shown = taut.ok(["uplink", "show", card]);
     assert!(shown.contains("xdp, native, copy, 3 queues"), "{shown}");
     inside.reaches(&veth.outside.ip, 1);
-    many_flows_pass(&veth, &inside);
+    flows_pass_by_each_queue(&veth, &inside, 3);
 
     kill_9(taut.fabric_pid());
     inside.reaches(&veth.outside.ip, 1);
-    many_flows_pass(&veth, &inside);
+    flows_pass_by_each_queue(&veth, &inside, 3);
     let logs = taut.logs();
     assert!(logs.matches(ACCOUNTED).count() >= 3 && !logs.contains(MISSING), "{logs}");
     taut.ok(["uplink", "remove", card]);
@@ -229,33 +261,13 @@ fn tcp_passes_an_xdp_socket_in_both_directions() {
 #[test]
 fn no_frame_and_no_chunk_is_lost_when_a_fabric_dies_or_is_upgraded() {
     let Rig { taut, cable, mut a, mut b } = Rig::with(&XDP);
-    let count = 4000_u32;
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for number in 0..count {
-                cable.send(&numbered(number)[0]);
-                if number % 2 == 1 {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-            }
-        });
-        scope.spawn(|| {
-            for _ in 0..2 {
-                std::thread::sleep(Duration::from_millis(400));
-                kill_9(taut.fabric_pid());
-            }
-            std::thread::sleep(Duration::from_millis(500));
-            taut.ok(["daemon", "upgrade-fabric"]);
-        });
-        let mut expected = 0;
-        while expected < count {
-            let got = next(&mut b);
-            let number = u32::from_be_bytes(got[14..18].try_into().unwrap());
-            assert_eq!(got, numbered(number)[1], "frame {number} is whole");
-            // The frames of the burst in which the fabric died may come twice.
-            assert!(number <= expected, "{number} after {expected} frames");
-            expected = expected.max(number + 1);
+    pass_while(&cable, &mut b, 4000, || {
+        for _ in 0..2 {
+            std::thread::sleep(Duration::from_millis(400));
+            kill_9(taut.fabric_pid());
         }
+        std::thread::sleep(Duration::from_millis(500));
+        taut.ok(["daemon", "upgrade-fabric"]);
     });
     // More frames than there are chunks pass in both directions.
     for number in 0..5000_u32 {

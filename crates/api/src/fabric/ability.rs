@@ -30,25 +30,25 @@ macro_rules! abilities {
 }
 
 abilities! {
-    /// It answers [`ToFabric::Ping`](super::ToFabric::Ping).
+    /// Answers [`ToFabric::Ping`](super::ToFabric::Ping).
     AnswersPings = "answers_pings",
-    /// It knows [`PortKind::Uplink`](super::config::PortKind::Uplink) and
+    /// Knows [`PortKind::Uplink`](super::config::PortKind::Uplink) and
     /// [`Attachment::Packet`](super::message::Attachment::Packet).
     Uplinks = "has_uplinks",
-    /// It knows [`TeamPolicy::Load`](crate::teaming::TeamPolicy::Load).
+    /// Knows [`TeamPolicy::Load`](crate::teaming::TeamPolicy::Load).
     BalancesLoad = "balances_load",
-    /// It knows [`PortKind::Netdev`](super::config::PortKind::Netdev).
+    /// Knows [`PortKind::Netdev`](super::config::PortKind::Netdev).
     Netdevs = "has_netdevs",
-    /// It knows [`ToFabric::Capture`](super::ToFabric::Capture).
+    /// Knows [`ToFabric::Capture`](super::ToFabric::Capture).
     Captures = "has_captures",
-    /// It knows [`FabricConfig::network_io`](super::FabricConfig::network_io). Another one ignores
-    /// its configuration.
+    /// Knows [`FabricConfig::network_io`](super::FabricConfig::network_io). A fabric without it
+    /// ignores that configuration.
     NetworkIo = "has_network_io",
-    /// It asks gateways with IPv6 addresses ([`PathProbe::Gateway`](crate::PathProbe::Gateway)).
+    /// Asks gateways with IPv6 addresses ([`PathProbe::Gateway`](crate::PathProbe::Gateway)).
     AsksIpv6 = "asks_ipv6",
-    /// It knows [`Attachment::Xdp`](super::message::Attachment::Xdp).
+    /// Knows [`Attachment::Xdp`](super::message::Attachment::Xdp).
     Xdp = "has_xdp",
-    /// It takes sockets of further queues with
+    /// Takes sockets of further queues with
     /// [`Attachment::Xdp`](super::message::Attachment::Xdp).
     XdpQueues = "has_xdp_queues",
 }
