@@ -33,6 +33,7 @@ mod shape;
 mod shares;
 mod teams;
 mod uplink;
+mod uplink_busy;
 mod uplink_xdp;
 mod vmci;
 mod walls;

@@ -23,6 +23,17 @@ pub enum TxEnd {
     Xdp(xdp::Tx),
 }
 
+impl TxEnd {
+    /// Tells whether a card of the host has a frame, or has failed. It takes no system call.
+    pub fn has_frame(&mut self) -> bool {
+        match self {
+            Self::Packet(end) => end.has_frame(),
+            Self::Xdp(end) => end.has_frame(),
+            Self::Vnic(_) | Self::Tap(_) | Self::Stream(_) => false,
+        }
+    }
+}
+
 /// The destination of a receive queue's frames.
 #[derive(Debug)]
 pub enum RxEnd {

@@ -71,6 +71,11 @@ impl Tx {
         Ok(held.and_then(|held| Some((held.header, self.ring.slot().get(held.at..held.at + held.len)?))))
     }
 
+    /// Tells whether there is a frame.
+    pub fn has_frame(&mut self) -> bool {
+        self.held.is_some() || self.ring.first().is_some()
+    }
+
     /// Goes on to the next frame. The kernel gets the slots back by [`Self::release`].
     pub fn taken(&mut self) {
         self.held = None;

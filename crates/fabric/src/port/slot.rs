@@ -1,6 +1,7 @@
 //! The state of one queue of a port: the end attached to it, and everything that belongs to the
 //! end.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,6 +39,20 @@ pub struct TxSlot {
 }
 
 impl TxSlot {
+    /// Has the owner's epoll set watch the descriptors of the end. What is there already is
+    /// reported.
+    ///
+    /// # Errors
+    /// The kernel has no memory for a watch.
+    pub fn watch(&mut self) -> io::Result<()> {
+        self.watches.iter_mut().try_for_each(Watched::arm)
+    }
+
+    /// Ends that until [`Self::watch`] is called: the owner looks at the end itself.
+    pub fn unwatch(&mut self) {
+        self.watches.iter_mut().for_each(Watched::disarm);
+    }
+
     /// Handles what is due at `now`, and returns the time at which more will be due.
     pub fn due(&mut self, now: Instant, counters: &PortBlock) -> Option<Instant> {
         match &mut self.end {

@@ -99,6 +99,11 @@ impl Tx {
         Ok(frame.map(|frame| (NO_OFFLOADS, frame)))
     }
 
+    /// Tells whether there is a frame, or a damaged ring.
+    pub fn has_frame(&mut self) -> bool {
+        self.sources.iter_mut().any(|source| source.receiver.has_frame().unwrap_or(true))
+    }
+
     /// Goes on to the next queue.
     fn go_on(&mut self) {
         self.current = (self.current + 1) % self.sources.len();

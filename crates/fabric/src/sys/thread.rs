@@ -2,6 +2,9 @@
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// A running thread.
 #[derive(Debug)]
@@ -25,6 +28,12 @@ impl Thread {
         // Never an error: a thread that panics aborts the process.
         let _ = self.0.join();
     }
+}
+
+/// Returns the CPU time that this thread has got so far.
+pub(crate) fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
 }
 
 /// Aborts the process when the thread panics.

@@ -1,12 +1,18 @@
-//! A worker's load: its measurement, and the source that a busy worker gives away.
+//! A worker's load: its measurement, the source that a busy worker gives away, and pauses of
+//! polling.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use taut_api::fabric::config::WorkerMode;
 use taut_api::fabric::counters::WorkerWord;
 
 use super::balance::{self, PAUSE};
+use super::contention::Contention;
+use super::plan::Plan;
 use super::thread::Worker;
+use crate::port::Port;
+use crate::sys::thread::cpu_time;
 use crate::wake::mailbox::{Message, WorkerIdx};
 use crate::wake::timers::SourceIdx;
 
@@ -18,7 +24,9 @@ impl Worker {
         let share = |busy: u64| (busy.saturating_mul(1000) / window).min(1000) as u32;
         let own = share(self.busy);
         self.mailbox().set_busy(now, own);
+        let awake = now.duration_since(self.measured).saturating_sub(std::mem::take(&mut self.slept));
         (self.measured, self.busy) = (now, 0);
+        self.watch_contention(awake, now);
         let workers: Vec<_> = WorkerIdx::all(self.plan.workers)
             .map(|worker| self.crew.mailboxes.get(worker).busy(now))
             .collect();
@@ -29,6 +37,18 @@ impl Worker {
         let loads: Vec<_> = loads.collect();
         if let Some((source, to)) = balance::choose(self.number, &workers, &loads) {
             self.give(source, to, now);
+        }
+    }
+
+    /// Begins or ends a pause of polling, after a window in which the worker was `awake` for so
+    /// long.
+    fn watch_contention(&mut self, awake: Duration, now: Instant) {
+        let before = std::mem::replace(&mut self.ran, cpu_time());
+        if self.contention.measured(awake, self.ran.saturating_sub(before), now) {
+            let plan = Arc::clone(&self.plan);
+            for (source, state) in plan.sources.iter().zip(&mut self.sources.states) {
+                state.set_patience(now, patience(&plan, plan.port(*source), &self.contention));
+            }
         }
     }
 
@@ -55,4 +75,11 @@ impl Worker {
         self.sources.give_away(index);
         self.crew.mailboxes.get(to).post(Message::Serve(port.id, source.pair));
     }
+}
+
+/// Returns the time for which a port is polled after its last frame. While others want the CPU of
+/// an adaptive worker, that is none.
+pub(super) fn patience(plan: &Plan, port: &Port, contention: &Contention) -> Duration {
+    let pauses = matches!(plan.mode, WorkerMode::Adaptive { .. }) && !contention.polls();
+    if pauses { Duration::ZERO } else { plan.patience(port) }
 }

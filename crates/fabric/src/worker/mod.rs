@@ -6,12 +6,14 @@
 //! * If some port has a reservation on an uplink, a round pauses again and again, and sources that
 //!   are to come first are served between the others ([`reserved`]).
 //! * A source becomes *idle* when it has had no frame for a while ([`WorkerMode`]). Its guest may
-//!   kick again, and it costs nothing until it does.
+//!   kick again, and it costs nothing until it does. While others want the worker's CPU, it has no
+//!   patience ([`contention`]).
 //! * A source is *parked* when its first frame waits for a receiver's room and polling has not
 //!   helped. An announcement of room, caused by a kick to any worker, resumes it, or else the time
 //!   at which the frame is dropped.
 //!
-//! With no active source, the worker sleeps until an event or its next timer.
+//! With no active source, the worker sleeps until an event or its next timer. Meanwhile, epoll sets
+//! watch kicks and devices. A card of the host that is busy is looked at instead ([`cards`]).
 //!
 //! Any worker delivers into any receive queue. The queues' locks ([`crate::port`]) keep frames in
 //! order and memory safe. Ownership decides who polls a queue and who is woken by its kick, and
@@ -24,6 +26,8 @@
 
 mod balance;
 mod burst;
+mod cards;
+mod contention;
 mod crew;
 mod device;
 mod events;

@@ -61,6 +61,12 @@ impl State {
         self.patient_until = now.checked_add(self.patience);
     }
 
+    /// Changes the time for which the source is polled after its last frame. That time begins now.
+    pub(super) fn set_patience(&mut self, now: Instant, patience: Duration) {
+        self.patience = patience;
+        self.had_frame(now);
+    }
+
     /// Tells whether the source is still polled although it has no frame.
     ///
     /// Every round asks this of every source, and the next frame waits for the end of the round: a

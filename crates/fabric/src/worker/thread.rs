@@ -9,7 +9,10 @@ use taut_api::fabric::config::WorkerMode;
 use taut_api::fabric::counters::WorkerWord;
 
 use super::burst::Outcome;
+use super::cards::{Cards, UNWATCHED};
+use super::contention::Contention;
 use super::crew::{Crew, Incident};
+use super::load::patience;
 use super::next::Next;
 use super::plan::Plan;
 use super::reserved::PAUSE_AFTER;
@@ -20,7 +23,7 @@ use crate::sys::affinity::CpuAffinity;
 use crate::sys::counters::WorkerBlock;
 use crate::sys::epoll::Ready;
 use crate::sys::lock::lock;
-use crate::sys::thread::Thread;
+use crate::sys::thread::{Thread, cpu_time};
 use crate::wake::mailbox::{LOAD_WINDOW, Mailbox, Message, WorkerIdx};
 use crate::wake::timers::{SourceIdx, Timers, Wake};
 
@@ -48,6 +51,7 @@ pub(super) struct Worker {
     affinity: CpuAffinity,
     pub(super) plan: Arc<Plan>,
     pub(super) sources: SourceStates,
+    pub(super) cards: Cards,
     pub(super) work: Workspace,
     /// Queues that stopped working in the last burst.
     incidents: Vec<Incident>,
@@ -59,6 +63,11 @@ pub(super) struct Worker {
     pub(super) measured: Instant,
     /// Nanoseconds spent in bursts since then.
     pub(super) busy: u64,
+    /// Time spent asleep since then.
+    pub(super) slept: Duration,
+    /// CPU time that the worker had got then.
+    pub(super) ran: Duration,
+    pub(super) contention: Contention,
 }
 
 impl Worker {
@@ -70,6 +79,7 @@ impl Worker {
             affinity: CpuAffinity::default(),
             plan: Arc::default(),
             sources: SourceStates::default(),
+            cards: Cards::default(),
             work: Workspace::default(),
             incidents: Vec::new(),
             timers: Timers::default(),
@@ -78,6 +88,9 @@ impl Worker {
             quit: false,
             measured: Instant::now(),
             busy: 0,
+            slept: Duration::ZERO,
+            ran: cpu_time(),
+            contention: Contention::default(),
         }
     }
 
@@ -119,6 +132,7 @@ impl Worker {
                 next_look = now + interval;
             } else if now >= next_look {
                 self.handle_events(Some(Duration::ZERO));
+                self.look_at_cards(now);
                 next_look = now + interval;
             } else if !frames {
                 std::hint::spin_loop();
@@ -129,17 +143,20 @@ impl Worker {
     /// Takes up the plan in force and activates all sources that the worker owns.
     pub(super) fn take_up_plan(&mut self) {
         let plan = Arc::clone(&lock(&self.crew.plan));
-        // Before the last plan is given up, for which the control thread waits.
+        // Both before the last plan is given up, for which the control thread waits.
         self.bind(plan.cpus(self.number));
+        let watched = self.watch_cards();
         self.plan = plan;
+        self.cards = Cards::of(&self.plan, watched);
         let now = Instant::now();
         self.mailbox().waiting.store(0, SeqCst);
         self.timers.forget_sources();
         self.work.flow_cache.forget(now);
         let plan = Arc::clone(&self.plan);
+        let contention = &self.contention;
         let states = plan.sources.iter().map(|&source| {
             let port = plan.port(source);
-            State::new(now, plan.patience(port), port.has_reservation())
+            State::new(now, patience(&plan, port, contention), port.has_reservation())
         });
         self.sources.reset(states);
         self.work.longest_burst = plan.has_reservations.then_some(PAUSE_AFTER);
@@ -289,14 +306,22 @@ impl Worker {
 
     /// Sleeps until an event, a message or the next timer, and returns the time.
     fn sleep(&mut self, now: Instant) -> Instant {
+        let watched = self.watch_cards();
         if !self.mailbox().fall_asleep() {
             return now;
         }
         let until = self.timers.next();
-        self.handle_events(until.map(|until| until.saturating_duration_since(now)));
+        let until = until.map(|until| until.saturating_duration_since(now));
+        let until = if watched { until } else { Some(until.map_or(UNWATCHED, |until| until.min(UNWATCHED))) };
+        self.handle_events(until);
         let end = Instant::now();
+        if !watched {
+            self.look_at_cards(end);
+        }
         self.counters.add(WorkerWord::Sleeps, 1);
-        self.counters.add(WorkerWord::SleepNs, end.duration_since(now).as_nanos() as u64);
+        let slept = end.duration_since(now);
+        self.slept += slept;
+        self.counters.add(WorkerWord::SleepNs, slept.as_nanos() as u64);
         end
     }
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_getaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use taut_api::MacAddr;
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::{WorkerConfig, WorkerMode};
@@ -214,4 +215,39 @@ fn an_impossible_worker_configuration_leaves_the_ports_served() {
         b.send(&sent);
         assert_eq!(a.receive().1, sent);
     }
+}
+
+#[test]
+fn a_polling_worker_sleeps_while_others_want_its_cpu() {
+    let mut fabric = Fabric::start();
+    let patient = workers(1, WorkerMode::Adaptive { poll_us: 10_000_000 });
+    let cpu = patient.cpus[0] as usize;
+    let [mut a, mut b] = guests(&mut fabric, &patient, Model::default());
+    let mut pass_one = || {
+        a.send(&frame(mac(1), mac(0), 0, 64));
+        b.receive();
+    };
+    pass_one();
+    let begin = Instant::now();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let wanting = || {
+            let mut own = CpuSet::new();
+            own.set(cpu);
+            sched_setaffinity(None, &own).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        };
+        (0..2).for_each(|_| drop(scope.spawn(wanting)));
+        let sleeps = |fabric: &Fabric| fabric.worker(0, WorkerWord::Sleeps);
+        let before = sleeps(&fabric);
+        while sleeps(&fabric) == before && begin.elapsed() < Duration::from_secs(9) {
+            std::thread::sleep(Duration::from_millis(10));
+            // A sleep is counted when it ends.
+            pass_one();
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(sleeps(&fabric) > before, "it polls for ten seconds if nobody wants its CPU");
+    });
 }

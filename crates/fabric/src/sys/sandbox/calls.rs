@@ -194,9 +194,10 @@ fn signals(own: Own) -> Vec<Call> {
 /// Time and random numbers. Clocks of other processes are not among these.
 fn time() -> Vec<Call> {
     const CLOCKS: [c_int; 2] = [libc::CLOCK_REALTIME, libc::CLOCK_MONOTONIC];
+    const READ: [c_int; 3] = [CLOCKS[0], CLOCKS[1], libc::CLOCK_THREAD_CPUTIME_ID];
     let random = libc::GRND_NONBLOCK | libc::GRND_RANDOM | libc::GRND_INSECURE;
     vec![
-        among(libc::SYS_clock_gettime, 0, &CLOCKS),
+        among(libc::SYS_clock_gettime, 0, &READ),
         among(libc::SYS_clock_nanosleep, 0, &CLOCKS),
         with(libc::SYS_getrandom, &[within(2, random.cast_signed())]),
     ]

@@ -26,6 +26,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use tracing::{info, warn};
 
 use self::calls::Own;
+use super::thread::cpu_time;
 
 /// Environment variable with what the kernel may lack, separated by commas. Only `landlock` may be
 /// missing.
@@ -68,6 +69,8 @@ pub enum SandboxError {
 /// Call it before the process has other threads.
 pub fn enter() -> Result<(), SandboxError> {
     let own = Own::find().map_err(SandboxError::Folder)?;
+    // The first call looks for the kernel's clocks, in a file if it has to.
+    cpu_time();
     end_at_panics();
     forbid_core_dumps()?;
     drop_privileges()?;

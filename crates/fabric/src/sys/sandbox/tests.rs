@@ -22,6 +22,7 @@ use crate::sys::affinity::CpuAffinity;
 use crate::sys::descriptor::is_eventfd;
 use crate::sys::epoll::{Epoll, EventFlags, Waker, set_nonblocking};
 use crate::sys::thread::Thread;
+use crate::sys::thread::cpu_time;
 use crate::sys::watch;
 
 /// Environment variable with what [`in_a_process_of_its_own`] is to do.
@@ -140,6 +141,7 @@ fn work() {
 fn use_threads_and_memory() {
     let inside = || {
         CpuAffinity::default().bind(&[]).unwrap();
+        assert!(cpu_time() > Duration::ZERO);
         // Keys of a map are random, and different for each thread.
         let map = HashMap::from([(1, vec![1_u8; 1 << 20])]);
         // The thread's heap grows, and shrinks again.
