@@ -44,7 +44,12 @@ impl Rig {
 
     /// Adds the uplink with these options.
     pub(crate) fn with(options: &[&str]) -> Self {
-        let taut = Taut::start().with_lan();
+        Self::on(Taut::start(), options)
+    }
+
+    /// Adds the uplink with these options at a daemon.
+    pub(crate) fn on(taut: Taut, options: &[&str]) -> Self {
+        let taut = taut.with_lan();
         taut.ok(["portgroup", "create", "ten", "--vswitch", "sw", "--vlan", "10"]);
         let cable = Cable::plug();
         // Announcements would mix with the frames of the tests.

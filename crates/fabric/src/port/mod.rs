@@ -129,7 +129,7 @@ impl Port {
         matches!(self.kind, PortKind::VhostUser { .. })
     }
 
-    /// Tells whether the port's other end is a card of the host, or another interface.
+    /// Tells whether the port's other end is an interface of the host: an uplink or a netdev port.
     pub fn has_card(&self) -> bool {
         matches!(self.kind, PortKind::Uplink | PortKind::Netdev)
     }
@@ -254,7 +254,8 @@ impl Port {
             // If one cannot be moved, the owner stays. Events of those that were moved are passed
             // on to it.
             slot.watches.iter_mut().try_for_each(|watch| watch.move_to(events))?;
-            // The former owner may have ended the watch. The new one looks at the end only then.
+            // The former owner may have ended the watch of a card, which the next one cannot know.
+            // Without a watch, it would never see a frame.
             slot.watch()?;
             // Under the lock: a ring that starts after this is watched by the new owner.
             self.owners[pair.index()].store(to.0, Relaxed);

@@ -26,7 +26,8 @@ type Watch = Watched<Arc<ForeignFd>>;
 pub struct TxSlot {
     /// The attached end.
     pub end: Option<TxEnd>,
-    /// The end's kick, or the descriptors of its device, in the owner's epoll set.
+    /// The end's kick, or the descriptors of its device, in the owner's epoll set. The owner may
+    /// have removed those of a card for a while.
     pub(super) watches: Vec<Watch>,
     /// Number of pieces of the first frame that its receiver already has.
     pub pieces_done: usize,
@@ -48,7 +49,8 @@ impl TxSlot {
         self.watches.iter_mut().try_for_each(Watched::arm)
     }
 
-    /// Ends that until [`Self::watch`] is called: the owner looks at the end itself.
+    /// Removes the descriptors from the owner's epoll set, if they are in it. The owner has to look
+    /// at the end itself until it calls [`Self::watch`].
     pub fn unwatch(&mut self) {
         self.watches.iter_mut().for_each(Watched::disarm);
     }

@@ -172,7 +172,8 @@ fn shaped_ring_burst(
 pub(super) fn enable_kicks(switch: &Switch, source: &Source) -> bool {
     match &mut source.port(switch).tx(source.pair).end {
         Some(TxEnd::Vnic(tx)) => tx.arm(),
-        // The event of a device is edge-triggered and always enabled.
+        // The event of a device is edge-triggered and always enabled. Cards that are not watched
+        // are looked at until they are watched again.
         Some(TxEnd::Tap(_) | TxEnd::Stream(_) | TxEnd::Packet(_) | TxEnd::Xdp(_)) | None => false,
     }
 }

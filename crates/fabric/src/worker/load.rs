@@ -44,7 +44,9 @@ impl Worker {
     /// long.
     fn watch_contention(&mut self, awake: Duration, now: Instant) {
         let before = std::mem::replace(&mut self.ran, cpu_time());
-        if self.contention.measured(awake, self.ran.saturating_sub(before), now) {
+        let waited = awake.saturating_sub(self.ran.saturating_sub(before));
+        let is_adaptive = matches!(self.plan.mode, WorkerMode::Adaptive { .. });
+        if is_adaptive && self.contention.measured(awake, waited, now) {
             let plan = Arc::clone(&self.plan);
             for (source, state) in plan.sources.iter().zip(&mut self.sources.states) {
                 state.set_patience(now, patience(&plan, plan.port(*source), &self.contention));
@@ -77,9 +79,7 @@ impl Worker {
     }
 }
 
-/// Returns the time for which a port is polled after its last frame. While others want the CPU of
-/// an adaptive worker, that is none.
+/// Returns the time for which a port is polled after its last frame: zero while polling pauses.
 pub(super) fn patience(plan: &Plan, port: &Port, contention: &Contention) -> Duration {
-    let pauses = matches!(plan.mode, WorkerMode::Adaptive { .. }) && !contention.polls();
-    if pauses { Duration::ZERO } else { plan.patience(port) }
+    if contention.may_poll() { plan.patience(port) } else { Duration::ZERO }
 }

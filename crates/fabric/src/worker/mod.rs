@@ -6,14 +6,15 @@
 //! * If some port has a reservation on an uplink, a round pauses again and again, and sources that
 //!   are to come first are served between the others ([`reserved`]).
 //! * A source becomes *idle* when it has had no frame for a while ([`WorkerMode`]). Its guest may
-//!   kick again, and it costs nothing until it does. While others want the worker's CPU, it has no
-//!   patience ([`contention`]).
+//!   kick again, and it costs nothing until it does. In the adaptive mode, that time is zero while
+//!   other threads want the worker's CPU ([`contention`]).
 //! * A source is *parked* when its first frame waits for a receiver's room and polling has not
 //!   helped. An announcement of room, caused by a kick to any worker, resumes it, or else the time
 //!   at which the frame is dropped.
 //!
-//! With no active source, the worker sleeps until an event or its next timer. Meanwhile, epoll sets
-//! watch kicks and devices. A card of the host that is busy is looked at instead ([`cards`]).
+//! With no active source, the worker sleeps until an event or its next timer. A busy worker looks
+//! at the rings of busy cards itself. Before it sleeps, it has its epoll set watch them again
+//! ([`cards`]).
 //!
 //! Any worker delivers into any receive queue. The queues' locks ([`crate::port`]) keep frames in
 //! order and memory safe. Ownership decides who polls a queue and who is woken by its kick, and

@@ -55,6 +55,11 @@ impl State {
         self.timer.expire(when);
     }
 
+    /// Tells whether nothing but an event makes the source active.
+    pub(super) fn needs_event(&self) -> bool {
+        !self.active && !self.waits && self.wake.is_none()
+    }
+
     /// Notes that the source had a frame at `now`.
     #[inline]
     pub(super) fn had_frame(&mut self, now: Instant) {

@@ -143,9 +143,13 @@ impl Worker {
     /// Takes up the plan in force and activates all sources that the worker owns.
     pub(super) fn take_up_plan(&mut self) {
         let plan = Arc::clone(&lock(&self.crew.plan));
-        // Both before the last plan is given up, for which the control thread waits.
+        // Before the last plan is given up, for which the control thread waits.
         self.bind(plan.cpus(self.number));
+        // The list of cards has places in the last plan.
         let watched = self.watch_cards();
+        if plan.mode != self.plan.mode {
+            self.contention = Contention::default();
+        }
         self.plan = plan;
         self.cards = Cards::of(&self.plan, watched);
         let now = Instant::now();

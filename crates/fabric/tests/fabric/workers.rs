@@ -217,6 +217,15 @@ fn an_impossible_worker_configuration_leaves_the_ports_served() {
     }
 }
 
+/// Ends other threads when the test ends, also by a panic.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_polling_worker_sleeps_while_others_want_its_cpu() {
     let mut fabric = Fabric::start();
@@ -231,6 +240,7 @@ fn a_polling_worker_sleeps_while_others_want_its_cpu() {
     let begin = Instant::now();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&stop);
         let wanting = || {
             let mut own = CpuSet::new();
             own.set(cpu);
@@ -247,7 +257,6 @@ fn a_polling_worker_sleeps_while_others_want_its_cpu() {
             // A sleep is counted when it ends.
             pass_one();
         }
-        stop.store(true, Ordering::Relaxed);
         assert!(sleeps(&fabric) > before, "it polls for ten seconds if nobody wants its CPU");
     });
 }

@@ -141,7 +141,7 @@ fn work() {
 fn use_threads_and_memory() {
     let inside = || {
         CpuAffinity::default().bind(&[]).unwrap();
-        assert!(cpu_time() > Duration::ZERO);
+        cpu_time();
         // Keys of a map are random, and different for each thread.
         let map = HashMap::from([(1, vec![1_u8; 1 << 20])]);
         // The thread's heap grows, and shrinks again.
