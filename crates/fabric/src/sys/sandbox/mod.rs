@@ -69,8 +69,8 @@ pub enum SandboxError {
 /// Call it before the process has other threads.
 pub fn enter() -> Result<(), SandboxError> {
     let own = Own::find().map_err(SandboxError::Folder)?;
-    // With the first call, rustix looks for the kernel's vDSO, by a system call that is not permitted
-    // later, or in a file.
+    // With the first call, rustix looks for the kernel's vDSO, by a system call that is not
+    // permitted later, or in a file.
     cpu_time();
     end_at_panics();
     forbid_core_dumps()?;
