@@ -62,7 +62,7 @@ pub mod word;
 pub use coalescing::Coalescing;
 pub use document::Document;
 pub use error::ApiError;
-pub use mac::MacAddr;
+pub use mac::{GuestMac, MacAddr};
 pub use mtu::Mtu;
 pub use name::Name;
 pub use path_probe::PathProbe;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 use utoipa::ToSchema;
@@ -13,6 +14,23 @@ use utoipa::ToSchema;
 )]
 #[schema(value_type = String, example = "02:11:00:00:00:01")]
 pub struct MacAddr(pub [u8; 6]);
+
+/// Address that the driver of a port's guest has set.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GuestMac {
+    /// Address that the guest's driver has set; absent if it is not known. Only QEMU's virtio cards
+    /// tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective_mac: Option<MacAddr>,
+    /// True if the port receives no frames: the guest has changed its address, which the port group
+    /// rejects.
+    #[serde(default)]
+    pub mac_rejected: bool,
+    /// True if the port keeps its configured address although the port group accepts changes:
+    /// another port has the address that the guest's driver has set, or no card can have it.
+    #[serde(default)]
+    pub mac_taken: bool,
+}
 
 /// Why a string is not a [`MacAddr`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -18,7 +18,7 @@ use crate::role::Role;
 use crate::shaping::PortShaping;
 use crate::uplink::{UplinkSpec, UplinkStatus};
 use crate::vm::{Power, VmDesired, VmStatus};
-use crate::{Coalescing, Document, MacAddr, Name};
+use crate::{Coalescing, Document, GuestMac, MacAddr, Name};
 
 /// A VM as the API returns it.
 pub type Vm = Document<VmDesired, VmStatus>;
@@ -107,18 +107,9 @@ pub struct PortInfo {
     /// Configured Ethernet address; absent for an uplink, which stands for all addresses outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
-    /// Address that the guest's driver has set; absent if it is not known. Only QEMU's virtio cards
-    /// tell it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub effective_mac: Option<MacAddr>,
-    /// True if the port receives no frames: the guest has changed its address, which the port group
-    /// rejects.
-    #[serde(default)]
-    pub mac_rejected: bool,
-    /// True if the port keeps its configured address although the port group accepts changes:
-    /// another port has the address that the guest's driver has set, or no card can have it.
-    #[serde(default)]
-    pub mac_taken: bool,
+    /// Address that the guest's driver has set.
+    #[serde(flatten)]
+    pub guest_mac: GuestMac,
     /// vSwitch of the port.
     pub vswitch: Name,
     /// Port group of the port; absent for an uplink, which has frames of all port groups.

@@ -19,7 +19,7 @@ use crate::resources::{CpuResources, MemoryReservation};
 use crate::shaping::{OwnShaping, PortShaping};
 use crate::shares::{MemoryLimit, ResourceStatus, Shares};
 use crate::vmci::{Cid, VmciSpec};
-use crate::{Bytes, Coalescing, MacAddr, Name, QueuePairs};
+use crate::{Bytes, Coalescing, GuestMac, MacAddr, Name, QueuePairs};
 
 /// Description of a VM, as in its file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -427,18 +427,9 @@ pub enum Phase {
 pub struct NicStatus {
     /// Configured Ethernet address.
     pub mac: MacAddr,
-    /// Address that the guest's driver has set; absent if it is not known. Only QEMU's virtio cards
-    /// tell it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub effective_mac: Option<MacAddr>,
-    /// True if the port receives no frames: the guest has changed its address, which the port group
-    /// rejects.
-    #[serde(default)]
-    pub mac_rejected: bool,
-    /// True if the port keeps its configured address although the port group accepts changes:
-    /// another port has the address that the guest's driver has set, or no card can have it.
-    #[serde(default)]
-    pub mac_taken: bool,
+    /// Address that the guest's driver has set.
+    #[serde(flatten)]
+    pub guest_mac: GuestMac,
     /// Port group that the card is connected to.
     pub portgroup: Name,
     /// Number of the port in the fabric.

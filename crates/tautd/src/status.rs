@@ -19,7 +19,7 @@ use taut_api::tune::{HostTune, TuneTest};
 use taut_api::uplink::UplinkStatus;
 use taut_api::vm::{NicStatus, Phase, Power, VmDesired, VmKind, VmSize, VmStatus, VmciStatus};
 use taut_api::vmci::VmciSpec;
-use taut_api::{Mtu, Name};
+use taut_api::{GuestMac, Mtu, Name};
 use taut_plan::explain::{explain_latency, explain_machine, explain_resources};
 use taut_plan::facts::{InterfaceSeen, MachineSize, Process};
 use taut_plan::network::addresses::{effective_address, is_rejected};
@@ -228,9 +228,11 @@ fn nic(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired, index: usize
     let effective_mac = effective_address(&seen.observed, &owner).map(|set| set.mac);
     NicStatus {
         mac,
-        effective_mac,
-        mac_rejected: effective_mac.is_some_and(|to| is_rejected(desired, &spec.portgroup, mac, to)),
-        mac_taken: false,
+        guest_mac: GuestMac {
+            effective_mac,
+            mac_rejected: effective_mac.is_some_and(|to| is_rejected(desired, &spec.portgroup, mac, to)),
+            mac_taken: false,
+        },
         portgroup: spec.portgroup.clone(),
         port: port.map_or(0, |port| u32::from(port.0)),
         link,

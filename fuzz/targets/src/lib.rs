@@ -22,6 +22,7 @@ pub mod qmp;
 pub mod ring;
 pub mod session;
 pub mod socket;
+pub mod statement;
 pub mod vmdk;
 pub mod vmx;
 
@@ -55,11 +56,12 @@ impl Target {
 }
 
 /// All targets.
-pub const ALL: [Target; 18] = [
+pub const ALL: [Target; 19] = [
     ring::TARGET,
     frame::TARGET,
     message::TARGET,
     multicast::TARGET,
+    statement::TARGET,
     session::TARGET,
     descriptors::TARGET,
     socket::TARGET,

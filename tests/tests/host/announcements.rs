@@ -1,4 +1,5 @@
-//! Announcements of IP addresses that a guest has stated, after its uplink has lost the link.
+//! Announcements of IP addresses that a guest has stated, or that its document names, after its
+//! uplink has lost the link.
 
 use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
@@ -11,7 +12,9 @@ const OUTSIDE: [u8; 6] = [2, 0, 0, 0, 0, 0x99];
 /// The tag of the guest's VLAN, and the type of IPv6 behind it.
 const TAGGED_IPV6: [u8; 6] = [0x81, 0, 0, 10, 0x86, 0xdd];
 const TAGGED_ARP: [u8; 6] = [0x81, 0, 0, 10, 8, 6];
+/// Address from the guest's document, and another one that the guest gives itself.
 const IP: [u8; 4] = [10, 78, 0, 2];
+const STATED: [u8; 4] = [10, 78, 0, 77];
 const GLOBAL: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 5);
 /// Messages of Neighbour Discovery.
 const ROUTER_SOLICITATION: u8 = 133;
@@ -61,18 +64,15 @@ fn addresses(guest: &Netns) -> ([u8; 6], Ipv6Addr) {
     (octets.try_into().unwrap(), local["local"].as_str().unwrap().parse().unwrap())
 }
 
-/// Takes what a cable brings for a while, and returns the frames from an address without those of
-/// its Linux.
-fn announced(cable: &Cable, mac: [u8; 6]) -> BTreeSet<Vec<u8>> {
-    let is_announced = |frame: &[u8]| {
-        let is_of_linux = message(frame).is_some_and(|(kind, _)| kind != ADVERTISEMENT);
-        frame[6..12] == mac && !is_of_linux && (message(frame).is_some() || frame[12..18] == TAGGED_ARP)
-    };
-    std::iter::from_fn(|| cable.receive_if(ANNOUNCED, is_announced)).collect()
+/// Returns the addresses of the sender and of the station in question, in an ARP packet of the
+/// guest's VLAN.
+fn arp(frame: &[u8]) -> Option<([u8; 4], [u8; 4])> {
+    let packet = frame.get(12..)?.strip_prefix(&TAGGED_ARP)?;
+    Some((packet.get(14..18)?.try_into().ok()?, packet.get(24..28)?.try_into().ok()?))
 }
 
-#[test]
-fn hosts_are_told_of_addresses_that_linux_has_used_and_that_nobody_else_has_taken() {
+/// A team of two uplinks of which the first one is active, and a port group with the guest's VLAN.
+fn team() -> (Taut, [Cable; 2]) {
     let taut = Taut::start().with_lan();
     taut.ok(["portgroup", "create", "ten", "--vswitch", "sw", "--vlan", "10"]);
     let cables = [Cable::plug(), Cable::plug()];
@@ -80,6 +80,23 @@ fn hosts_are_told_of_addresses_that_linux_has_used_and_that_nobody_else_has_take
         taut.ok(["uplink", "add", "sw", &cable.card]);
     }
     taut.ok(["vswitch", "set", "sw", "--active", &cables[0].card, "--standby", &cables[1].card]);
+    (taut, cables)
+}
+
+/// Takes what a cable brings for a while, and returns the frames from an address without those of
+/// its Linux.
+fn announced(cable: &Cable, mac: [u8; 6]) -> BTreeSet<Vec<u8>> {
+    let is_announced = |frame: &[u8]| {
+        let is_of_linux = message(frame).is_some_and(|(kind, _)| kind != ADVERTISEMENT);
+        let is_gratuitous = arp(frame).is_some_and(|(sender, target)| sender == target);
+        frame[6..12] == mac && !is_of_linux && (message(frame).is_some() || is_gratuitous)
+    };
+    std::iter::from_fn(|| cable.receive_if(ANNOUNCED, is_announced)).collect()
+}
+
+#[test]
+fn hosts_are_told_of_addresses_that_linux_has_used_and_that_nobody_else_has_taken() {
+    let (taut, cables) = team();
     let guest = Netns::attach(&taut, "in", "ten", "10.78.0.2");
     let says = |kind: u8, target: Option<Ipv6Addr>| {
         let is_said = |frame: &[u8]| {
@@ -103,4 +120,32 @@ fn hosts_are_told_of_addresses_that_linux_has_used_and_that_nobody_else_has_take
     cables[0].drain();
     ip(&format!("link set {} carrier on", cables[0].card));
     assert_eq!(announced(&cables[0], mac), expected[..2].iter().cloned().collect());
+}
+
+#[test]
+fn hosts_are_told_of_an_ipv4_address_that_a_guest_has_stated_by_arp_and_still_has() {
+    let (taut, cables) = team();
+    let guest = Netns::attach(&taut, "in", "ten", "10.78.0.2");
+    ip(&format!("-n {} addr add 10.78.0.77/24 dev taut0", guest.name));
+    // Its Linux asks for the station, from the new address. Nobody answers.
+    guest.run("ping", ["-c", "1", "-W", "1", "-I", "10.78.0.77", "10.78.0.99"]);
+    let is_question = |frame: &[u8]| arp(frame) == Some((STATED, [10, 78, 0, 99]));
+    let question = cables[0].receive_if(LONGEST, is_question).expect("the guest states the address");
+    let mac: [u8; 6] = question[6..12].try_into().unwrap();
+
+    let ipv4 = |frames: BTreeSet<Vec<u8>>| -> BTreeSet<_> {
+        frames.into_iter().filter(|frame| arp(frame).is_some()).collect()
+    };
+    let [configured, stated] = [IP, STATED].map(|ip| gratuitous_arp(mac, ip));
+    ip(&format!("link set {} carrier off", cables[0].card));
+    assert_eq!(ipv4(announced(&cables[1], mac)), [configured.clone(), stated].into());
+
+    // A station outside takes over both. The one from the document stays the guest's.
+    for taken in [IP, STATED] {
+        cables[1].send(&gratuitous_arp(OUTSIDE, taken));
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    cables[0].drain();
+    ip(&format!("link set {} carrier on", cables[0].card));
+    assert_eq!(ipv4(announced(&cables[0], mac)), [configured].into());
 }

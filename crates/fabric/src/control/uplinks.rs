@@ -30,8 +30,8 @@ impl Sight for Entries<'_> {
         self.0.get(&uplink).and_then(Entry::has_link)
     }
 
-    fn receives(&self, port: PortId) -> bool {
-        self.0.get(&port).is_some_and(Entry::receives)
+    fn first_start(&self, port: PortId) -> Option<u32> {
+        self.0.get(&port).and_then(Entry::first_start)
     }
 
     fn proofs(&self, uplink: PortId) -> BTreeSet<Proof> {

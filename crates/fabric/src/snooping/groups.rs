@@ -133,18 +133,32 @@ impl Groups {
         }
     }
 
-    /// Forgets what is known of a port: it takes all frames again.
+    /// Forgets what is known of a port: it takes all frames again. Takes as long as the port has
+    /// groups, because workers wait meanwhile.
     fn forget(&mut self, port: PortId) {
-        if let Some(state) = self.port_mut(port) {
-            *state = PortState { start: state.start, ..PortState::new(state.setup.clone()) };
+        let Some(state) = self.port_mut(port) else { return };
+        let new = PortState { start: state.start, ..PortState::new(state.setup.clone()) };
+        for (vlan, group) in std::mem::replace(state, new).groups {
+            let place = Doubt { port, vlan, group };
+            if let Some(member) = self.remove(place) {
+                self.looks.remove(&(member.look, place));
+            }
         }
-        for members in self.members.values_mut() {
-            members.remove(&port);
-        }
-        self.members.retain(|_, members| !members.is_empty());
-        self.doubts.retain(|(_, doubt)| doubt.port != port);
-        self.looks.retain(|(_, member)| member.port != port);
         self.changes += 1;
+    }
+
+    /// Removes a member from its group and from those in doubt. The caller removes it from
+    /// [`Self::looks`] and from the groups of its port.
+    fn remove(&mut self, place: Doubt) -> Option<Member> {
+        let Slot::Occupied(mut group) = self.members.entry((place.vlan, place.group)) else { return None };
+        let member = group.get_mut().remove(&place.port)?;
+        if group.get().is_empty() {
+            group.remove();
+        }
+        if let Some(asking) = member.doubt {
+            self.doubts.remove(&(asking.next, place));
+        }
+        Some(member)
     }
 
     /// Notes a message of a port. Ports that are not known, such as uplinks, have no state.
@@ -185,11 +199,11 @@ impl Groups {
         }
         let is_full = self.members.len() >= MOST_GROUPS && !self.members.contains_key(&key);
         let Some(state) = self.port_mut(port) else { return };
-        if is_full || state.groups >= MOST_OF_PORT {
+        if is_full || state.groups.len() >= MOST_OF_PORT {
             state.overflows_until = until;
             return;
         }
-        state.groups += 1;
+        state.groups.insert(key);
         self.members.entry(key).or_default().insert(port, Member { until, look: until, doubt: None });
         self.looks.insert((until, place));
         self.changes += 1;
@@ -260,22 +274,17 @@ impl Groups {
     /// Removes a member if its time is over, or notes when to look at it again. Returns whether it
     /// was removed.
     fn look_at(&mut self, place: Doubt, now: u64) -> bool {
-        let Slot::Occupied(mut group) = self.members.entry((place.vlan, place.group)) else { return false };
-        let Some(member) = group.get_mut().get_mut(&place.port) else { return false };
+        let key = (place.vlan, place.group);
+        let members = self.members.get_mut(&key);
+        let Some(member) = members.and_then(|members| members.get_mut(&place.port)) else { return false };
         if now < member.until {
             member.look = member.until;
             self.looks.insert((member.look, place));
             return false;
         }
-        if let Some(asking) = member.doubt {
-            self.doubts.remove(&(asking.next, place));
-        }
-        group.get_mut().remove(&place.port);
-        if group.get().is_empty() {
-            group.remove();
-        }
+        self.remove(place);
         if let Some(state) = self.port_mut(place.port) {
-            state.groups = state.groups.saturating_sub(1);
+            state.groups.remove(&key);
         }
         true
     }

@@ -39,6 +39,24 @@ fn say(groups: &mut Groups, port: PortId, number: u16, change: Change, now: u64)
     groups.hear(port, 7, REPORT, &[Record { group: group(number), change }], now);
 }
 
+/// Checks that each member is once among the groups of its port and among those to be looked at.
+fn check_indices(groups: &Groups) {
+    let mut members = BTreeSet::new();
+    for ((vlan, group), of_group) in &groups.members {
+        assert!(!of_group.is_empty());
+        members.extend(of_group.keys().map(|port| Doubt { port: *port, vlan: *vlan, group: *group }));
+    }
+    let ports = (0..).map(PortId).zip(&groups.ports);
+    let of_port = |(port, state): (PortId, &Option<PortState>)| {
+        let of_port = state.iter().flat_map(|state| state.groups.clone()).collect::<Vec<_>>();
+        of_port.into_iter().map(move |(vlan, group)| Doubt { port, vlan, group })
+    };
+    assert_eq!(ports.flat_map(of_port).collect::<BTreeSet<_>>(), members);
+    let looks: Vec<_> = groups.looks.iter().map(|(_, place)| *place).collect();
+    assert_eq!((looks.len(), BTreeSet::from_iter(looks)), (members.len(), members.clone()));
+    assert!(groups.doubts.iter().all(|(_, place)| members.contains(place)));
+}
+
 /// Asks all that is due.
 fn ask(groups: &mut Groups, now: u64) -> usize {
     let due = groups.doubts(now, usize::MAX);
@@ -199,6 +217,35 @@ fn rings_that_restart_between_two_looks_make_a_port_unknown() {
 }
 
 #[test]
+fn a_port_that_is_forgotten_leaves_its_own_groups_only() {
+    let mut groups = groups();
+    for number in 0..MOST_OF_PORT as u16 {
+        say(&mut groups, A, number, Change::Join, LATER);
+    }
+    for number in [1, 2, 1000] {
+        say(&mut groups, B, number, Change::Join, LATER + 1);
+    }
+    for port in [A, B] {
+        say(&mut groups, port, 1, Change::Leave, LATER + 2);
+    }
+    assert!(groups.see(A, Some(2)));
+    check_indices(&groups);
+    let listed = groups.list(usize::MAX, LATER + 2).groups;
+    assert_eq!(listed, [1, 2, 1000].map(|number| (7, group(number), vec![B])));
+    assert_eq!(groups.doubts(LATER + 2, 9), [Doubt { port: B, vlan: 7, group: group(1) }]);
+    // The port has room for as many again.
+    groups.asked(A, LATER + 2);
+    let known = LATER + 2 + ANSWERED_MS;
+    for number in 0..MOST_OF_PORT as u16 {
+        say(&mut groups, A, number, Change::Join, known);
+    }
+    assert!(takes(&groups, A, 0, known) && !takes(&groups, A, 9999, known));
+    groups.set_ports([(B, setup())].into());
+    check_indices(&groups);
+    assert_eq!(groups.members.len(), 3);
+}
+
+#[test]
 fn members_expire_in_short_steps_and_only_those_whose_time_may_be_over_are_looked_at() {
     let mut groups = groups();
     for number in 0..100 {
@@ -216,7 +263,7 @@ fn members_expire_in_short_steps_and_only_those_whose_time_may_be_over_are_looke
     assert_eq!([end, end + 1000].map(|now| ask(&mut groups, now)), [1, 1]);
     assert_eq!(groups.looks.len(), 50, "each member is there once");
     while groups.expire(end + 2000, 10) {}
-    assert_eq!((groups.members.len(), groups.looks.len(), groups.port(A).unwrap().groups), (0, 0, 0));
+    assert_eq!((groups.members.len(), groups.looks.len(), groups.port(A).unwrap().groups.len()), (0, 0, 0));
 }
 
 #[derive(Debug, Clone)]
@@ -303,6 +350,7 @@ proptest! {
                     (0..4).for_each(|number| answer(&mut groups, port, number));
                 }
                 groups.expire(now, usize::MAX);
+                check_indices(&groups);
                 now += 500;
             }
         }

@@ -1,5 +1,8 @@
 //! State of a port of a vSwitch with snooping.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use taut_api::Vlan;
 
 /// Settings of a port on which its memberships depend. A change of them makes the port unknown.
@@ -25,14 +28,21 @@ pub(super) struct PortState {
     pub(super) overflows_until: u64,
     /// The port leads to a router until then.
     pub(super) router_until: u64,
-    /// Number of groups.
-    pub(super) groups: usize,
+    /// The groups of which it is a member, each with its VLAN.
+    pub(super) groups: BTreeSet<(u16, IpAddr)>,
 }
 
 impl PortState {
     /// Begins with a port that is not seen yet.
     pub(super) fn new(setup: PortSetup) -> Self {
-        Self { setup, start: None, known_from: None, overflows_until: 0, router_until: 0, groups: 0 }
+        Self {
+            setup,
+            start: None,
+            known_from: None,
+            overflows_until: 0,
+            router_until: 0,
+            groups: BTreeSet::new(),
+        }
     }
 
     /// Returns whether the port takes all frames.

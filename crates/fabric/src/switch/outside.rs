@@ -7,6 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use taut_api::fabric::PortId;
+#[cfg(test)]
+use taut_api::fabric::config::{PortConfig, PortKind};
+#[cfg(test)]
+use taut_uplink::team::Order;
 use taut_uplink::team::{
     Expected, MOST_UPLINKS, Path, Policy, Proof, Team, Uplink, address_key, ip_key, mac_key,
 };
@@ -28,6 +32,28 @@ pub struct Outside {
     pub expected: Expected,
     /// IP addresses of ports, which are announced with them.
     pub heard: Arc<Heard>,
+}
+
+#[cfg(test)]
+impl Outside {
+    /// Returns a team of all uplinks, by port, as it is settled while all of them have a link. All
+    /// other ports use it.
+    pub fn of_one_team(configs: &[PortConfig]) -> Self {
+        let (uplinks, ports): (Vec<_>, Vec<_>) =
+            configs.iter().partition(|config| config.kind == PortKind::Uplink);
+        let ids = uplinks.into_iter().map(|config| config.id);
+        let uplinks: BTreeMap<_, _> = ids.zip((0..).map_while(Uplink::new)).collect();
+        let order = Order { active: uplinks.values().copied().collect(), standby: Vec::new() };
+        let mut team = Team::new(Policy::PortId, order, true);
+        team.settle(uplinks.values().copied().collect());
+        let way = |config: &PortConfig| {
+            let mut path = Path::default();
+            path.use_uplink(team.uplink(config.id.0.into()));
+            (config.id, Way { team: 0, path })
+        };
+        let ways = ports.into_iter().map(way).collect();
+        Self { uplinks, teams: vec![Settled { now: team, former: None }], ways, ..Self::default() }
+    }
 }
 
 /// A team as it is settled.

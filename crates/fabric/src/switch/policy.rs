@@ -100,5 +100,4 @@ fn check_source(
 }
 
 #[cfg(test)]
-#[path = "policy_tests.rs"]
 mod tests;

@@ -3,13 +3,27 @@
 //! A port's words are written under the lock of the queue that they belong to, so adding is a plain
 //! load and store. Where several queues share a word, adding is atomic.
 
+#[cfg(any(test, feature = "rig"))]
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+#[cfg(any(test, feature = "rig"))]
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+#[cfg(any(test, feature = "rig"))]
+use taut_api::fabric::counters::FILE_SIZE;
 use taut_api::fabric::counters::{PORT_WORDS, PortWord, WorkerWord, port_base, worker_base};
 use taut_api::fabric::{DropReason, PortId};
 use taut_virtq::PositionLog;
 use taut_virtq::counters::SharedWords;
+
+/// Returns the words of an empty counters file.
+#[cfg(any(test, feature = "rig"))]
+pub fn empty_words() -> Arc<SharedWords> {
+    let file = memfd_create("counters", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&file, FILE_SIZE).unwrap();
+    Arc::new(SharedWords::map(file.as_fd(), FILE_SIZE as usize / 8).unwrap())
+}
 
 /// The words of one port.
 #[derive(Debug, Clone)]

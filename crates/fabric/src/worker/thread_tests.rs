@@ -1,17 +1,14 @@
 //! Tests of a worker's rounds: the real ones, over real rings.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
 use std::sync::Mutex;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use taut_api::MacAddr;
 use taut_api::fabric::config::{PortConfig, PortKind, SegmentId};
-use taut_api::fabric::counters::{FILE_SIZE, PortWord};
+use taut_api::fabric::counters::PortWord;
 use taut_api::fabric::{ForeignFd, PortId};
 use taut_api::units::BitRate;
-use taut_virtq::counters::SharedWords;
 use taut_virtq::driver::{QueueLayout, Ram, TxDriver};
 use taut_virtq::header::NetHeader;
 use taut_virtq::{Start, features};
@@ -22,7 +19,7 @@ use crate::net::queue::{PairIdx, QueueIdx};
 use crate::port::Port;
 use crate::port::reservation::Budget;
 use crate::switch::Switch;
-use crate::sys::counters::PortBlock;
+use crate::sys::counters::{PortBlock, empty_words};
 use crate::sys::epoll::Waker;
 use crate::vhost_user::device::{Ring, RingSetup};
 use crate::wake::mailbox::Mailboxes;
@@ -52,9 +49,7 @@ struct Served {
 
 impl Rig {
     fn new(rate: BitRate) -> Self {
-        let file = memfd_create("counters", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&file, FILE_SIZE).unwrap();
-        let words = Arc::new(SharedWords::map(file.as_fd(), FILE_SIZE as usize / 8).unwrap());
+        let words = empty_words();
         let mailboxes = Arc::new(Mailboxes::new().unwrap());
         let kind = PortKind::VhostUser { offloads: false, queue_pairs: 1 };
         let mac = |id: u16| MacAddr([2, 0, 0, 0, 0, id as u8]);

@@ -11,7 +11,7 @@ use taut_api::fabric::DropReason;
 use taut_api::network::{ExternalPortSpec, SocketRole};
 use taut_api::path;
 use taut_api::route::{ExternalPort, PortInfo};
-use taut_api::{ApiError, MacAddr, Name, QueuePairs};
+use taut_api::{ApiError, GuestMac, MacAddr, Name, QueuePairs};
 
 use self::external::Changes;
 use crate::client::Client;
@@ -128,7 +128,7 @@ fn show(port: &PortInfo) -> String {
         ("port", port.port.to_string()),
         ("owner", port.owner.clone()),
         ("mac", port.mac.map(|mac| mac.to_string()).unwrap_or_default()),
-        ("effective mac", port.effective_mac.map(|mac| mac.to_string()).unwrap_or_default()),
+        ("effective mac", port.guest_mac.effective_mac.map(|mac| mac.to_string()).unwrap_or_default()),
         ("vswitch", port.vswitch.to_string()),
         ("portgroup", port.portgroup.as_ref().map(Name::to_string).unwrap_or_default()),
         ("link", output::word(&port.link)),
@@ -178,12 +178,13 @@ const TRUSTED: &str = "trusted: its front end can disturb all guests of this hos
 
 /// Says that a port does not have the address that its guest has set, and for what reason.
 fn refused_address(port: &PortInfo) -> Option<String> {
-    let effective = port.effective_mac?;
-    match port {
-        PortInfo { mac_rejected: true, .. } => Some(format!(
+    let GuestMac { effective_mac, mac_rejected, mac_taken } = port.guest_mac;
+    let effective = effective_mac?;
+    match port.mac {
+        _ if mac_rejected => Some(format!(
             "receives no frames: its guest has changed its address to {effective}, which the port group rejects"
         )),
-        PortInfo { mac_taken: true, mac: Some(mac), .. } => Some(format!(
+        Some(mac) if mac_taken => Some(format!(
             "keeps {mac}: its guest has changed its address to {effective}, which another port has or no card can \
              have"
         )),
@@ -236,9 +237,7 @@ mod tests {
             port,
             owner: owner.into(),
             mac: Some("02:00:00:00:00:01".parse().unwrap()),
-            effective_mac: None,
-            mac_rejected: false,
-            mac_taken: false,
+            guest_mac: GuestMac::default(),
             vswitch: "prod".parse().unwrap(),
             portgroup: Some("lan".parse().unwrap()),
             link: Link::Up,
@@ -290,9 +289,7 @@ mod tests {
             port: 1,
             owner: "vm/db1/nic0".into(),
             mac: Some("02:00:00:00:00:01".parse().unwrap()),
-            effective_mac: None,
-            mac_rejected: false,
-            mac_taken: false,
+            guest_mac: GuestMac::default(),
             vswitch: "prod".parse().unwrap(),
             portgroup: Some("lan".parse().unwrap()),
             link: Link::Broken,
@@ -308,10 +305,12 @@ mod tests {
         port 1 (vm/db1/nic0): descriptor 7 is its own successor
         ");
         let counters = PortCounters { rx_drops: vec![(DropReason::RingFull, 3)], ..PortCounters::default() };
-        let effective_mac = Some("02:66:00:00:00:01".parse().unwrap());
-        let moved = PortInfo { reason: None, effective_mac, mac_rejected: true, ..port.clone() };
+        let set =
+            GuestMac { effective_mac: Some("02:66:00:00:00:01".parse().unwrap()), ..GuestMac::default() };
+        let rejected = GuestMac { mac_rejected: true, ..set };
+        let moved = PortInfo { reason: None, guest_mac: rejected, ..port.clone() };
         insta::assert_snapshot!(table(&[moved]).lines().last().unwrap(), @"port 1 (vm/db1/nic0): receives no frames: its guest has changed its address to 02:66:00:00:00:01, which the port group rejects");
-        let taken = PortInfo { reason: None, effective_mac, mac_taken: true, ..port.clone() };
+        let taken = PortInfo { reason: None, guest_mac: GuestMac { mac_taken: true, ..set }, ..port.clone() };
         insta::assert_snapshot!(table(&[taken]).lines().last().unwrap(), @"port 1 (vm/db1/nic0): keeps 02:00:00:00:00:01: its guest has changed its address to 02:66:00:00:00:01, which another port has or no card can have");
         let silent = PortInfo { reason: None, link: Link::Up, counters, ..port };
         insta::assert_snapshot!(table(&[silent]).lines().last().unwrap(), @"port 1 (vm/db1/nic0): no frame was ever received: the guest has posted no receive buffers");

@@ -161,10 +161,13 @@ impl Fabric {
         kept.ports.retain(|port| same_owner(port.id, &port.owner));
         kept.sockets.retain(|socket| same_owner(socket.id, &socket.owner));
         kept.sockets.retain(|socket| cids.get(&socket.id).is_none_or(|before| *before == socket.cid));
+        let mut unwanted = Vec::new();
         if owners(&kept).count() < owners(&config).count() {
-            self.0.renew(wire.as_ref(), kept);
+            unwanted = self.0.renew(wire.as_ref(), kept);
         }
-        self.0.renew(wire.as_ref(), config);
+        unwanted.extend(self.0.renew(wire.as_ref(), config));
+        drop(wire);
+        give_back(unwanted);
     }
 
     /// Hands the descriptors of an attachment to a port. Devices and listening sockets are kept for
@@ -201,8 +204,10 @@ impl Fabric {
         let config = self.0.wanted().config.clone();
         let mut without = config.clone();
         without.ports.retain(|other| other.id != port);
-        self.0.renew(wire.as_ref(), without);
-        self.0.renew(wire.as_ref(), config);
+        let mut unwanted = self.0.renew(wire.as_ref(), without);
+        unwanted.extend(self.0.renew(wire.as_ref(), config));
+        drop(wire);
+        give_back(unwanted);
     }
 
     /// Takes the XDP program of a port's device from its interface: the device is about to be
@@ -271,8 +276,10 @@ impl Fabric {
 }
 
 impl Shared {
-    /// Sends a changed configuration.
-    fn renew(&self, wire: Option<&Wire>, mut config: FabricConfig) {
+    /// Sends a changed configuration. Returns what is to be given back after the connection is
+    /// unlocked.
+    #[must_use]
+    fn renew(&self, wire: Option<&Wire>, mut config: FabricConfig) -> Vec<GivenBack> {
         let unwanted = {
             let mut wanted = self.wanted();
             config.revision = wanted.config.revision + 1;
@@ -295,12 +302,7 @@ impl Shared {
             unwanted
         };
         send(wire, &ToFabric::Configure(config), &[]);
-        for GivenBack { promiscuous, link } in unwanted {
-            interface::end_membership(&promiscuous);
-            if let Some(link) = link {
-                interface::detach_program(&link);
-            }
-        }
+        unwanted
     }
 
     fn wire(&self) -> MutexGuard<'_, Option<Wire>> {
@@ -309,6 +311,17 @@ impl Shared {
 
     fn wanted(&self) -> MutexGuard<'_, Wanted> {
         self.wanted.lock().expect("no holder panics")
+    }
+}
+
+/// Gives interfaces back to the host. The kernel's lock of network settings may be held for
+/// seconds, so the caller holds no lock that the supervisor needs.
+fn give_back(unwanted: Vec<GivenBack>) {
+    for GivenBack { promiscuous, link } in unwanted {
+        interface::end_membership(&promiscuous);
+        if let Some(link) = link {
+            interface::detach_program(&link);
+        }
     }
 }
 

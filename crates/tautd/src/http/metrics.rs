@@ -269,10 +269,10 @@ fn labels(port: &PortInfo) -> Labels {
 mod tests {
     use std::collections::BTreeSet;
 
-    use taut_api::MacAddr;
     use taut_api::fabric::DropReason;
     use taut_api::shaping::PortShaping;
     use taut_api::vm::{VmDesired, VmStatus};
+    use taut_api::{GuestMac, MacAddr};
 
     use super::*;
 
@@ -303,9 +303,7 @@ mod tests {
             port: 4,
             owner: "vm/a/nic0".into(),
             mac: Some(MacAddr([2; 6])),
-            effective_mac: None,
-            mac_rejected: false,
-            mac_taken: false,
+            guest_mac: GuestMac::default(),
             vswitch: "prod".parse().unwrap(),
             portgroup: Some("lan".parse().unwrap()),
             link: Link::Up,

@@ -7,7 +7,7 @@ use taut_api::fabric::counters::PortCounters;
 use taut_api::route::PortInfo;
 use taut_api::shaping::PortShaping;
 use taut_api::vm::Power;
-use taut_api::{ApiError, path};
+use taut_api::{ApiError, GuestMac, path};
 use taut_plan::network::addresses::{effective_address, is_rejected};
 use taut_plan::network::coalescing::choose_coalescing;
 use taut_plan::network::front_ends::limit_front_end;
@@ -41,9 +41,11 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
             port: u32::from(port.0),
             owner: owner.to_string(),
             mac: Some(mac),
-            effective_mac,
-            mac_rejected: effective_mac.is_some_and(|to| is_rejected(desired, portgroup, mac, to)),
-            mac_taken: effective_mac.is_some() && counters.address_refused,
+            guest_mac: GuestMac {
+                effective_mac,
+                mac_rejected: effective_mac.is_some_and(|to| is_rejected(desired, portgroup, mac, to)),
+                mac_taken: effective_mac.is_some() && counters.address_refused,
+            },
             vswitch: group.vswitch.clone(),
             portgroup: Some(portgroup.clone()),
             link,
@@ -62,9 +64,7 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
             port: u32::from(port.0),
             owner: owner.to_string(),
             mac: None,
-            effective_mac: None,
-            mac_rejected: false,
-            mac_taken: false,
+            guest_mac: GuestMac::default(),
             vswitch: uplink.vswitch.clone(),
             portgroup: None,
             link: status.link,

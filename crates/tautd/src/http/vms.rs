@@ -295,11 +295,11 @@ fn document(app: &App, now: &Now<'_>, name: &Name, vm: &VmDesired) -> Result<Vm,
         let counters = app.counters.read_vmci(port);
         vmci.counters = counters.map_err(|error| Failure::internal("the counters cannot be read", &error))?;
     }
-    for nic in status.nics.iter_mut().filter(|nic| nic.effective_mac.is_some()) {
+    for nic in status.nics.iter_mut().filter(|nic| nic.guest_mac.effective_mac.is_some()) {
         let Ok(port) = nic.port.try_into() else { continue };
         let counters = app.counters.read(PortId(port));
         let counters = counters.map_err(|error| Failure::internal("the counters cannot be read", &error))?;
-        nic.mac_taken = counters.address_refused;
+        nic.guest_mac.mac_taken = counters.address_refused;
     }
     Ok(Vm { name: name.clone(), revision: state.revision_of(Kind::Vm, name), spec: vm.clone(), status })
 }

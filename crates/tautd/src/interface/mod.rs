@@ -16,7 +16,7 @@ use taut_plan::admission::uplinks::{Candidate, check_interface};
 use taut_plan::facts::InterfaceSeen;
 use taut_plan::network::mtu::raise_mtu;
 
-pub(crate) use socket::{Received, Socket, end_membership, received};
+pub(crate) use socket::{Socket, end_membership, received};
 pub(crate) use xdp::{detach_program, queues};
 
 /// Role of an interface that a port of the fabric uses.

@@ -16,6 +16,7 @@ use taut_api::fabric::message::{Attachment, PacketRing, PacketSocket};
 use taut_api::uplink::XdpMode;
 use taut_host::kernel::netlink::ingress;
 use taut_host::kernel::xdp;
+use taut_plan::facts::InterfaceSeen;
 
 use super::Role;
 
@@ -162,17 +163,31 @@ pub(crate) struct Received {
     pub(crate) lost_by_xdp: u64,
 }
 
+impl Received {
+    /// Adds the numbers to what is known of the interface.
+    pub(crate) fn count(self, seen: &mut InterfaceSeen) {
+        let Self { all, lost, more, lost_by_xdp } = self;
+        seen.stalled_looks = if more || all > lost { 0 } else { seen.stalled_looks + u32::from(all > 0) };
+        let before = std::mem::replace(&mut seen.lost_by_xdp, lost_by_xdp);
+        seen.lost_frames += lost + lost_by_xdp.saturating_sub(before);
+    }
+}
+
 /// Returns the frames that have come to the sockets of an interface since this was asked last. Each
 /// of them is an XDP socket, or there is one packet socket.
+///
+/// # Errors
+/// There is no socket, or the kernel does not tell. Both say nothing of the frames: numbers of 0
+/// would have those that XDP sockets have lost counted again at the next look.
 pub(crate) fn received<S: AsFd>(sockets: &[S]) -> io::Result<Received> {
+    let first = sockets.first().ok_or(io::ErrorKind::NotFound)?;
     let lost: io::Result<Vec<u64>> = sockets.iter().map(xdp::lost).collect();
     if let Ok(lost) = lost {
         return Ok(Received { lost_by_xdp: lost.iter().sum(), ..Received::default() });
     }
-    let socket = sockets.first().ok_or(io::ErrorKind::NotFound)?;
     let none = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-    let counted = get(socket, libc::PACKET_STATISTICS, none)?;
-    let mut polled = [PollFd::new(socket, PollFlags::IN)];
+    let counted = get(first, libc::PACKET_STATISTICS, none)?;
+    let mut polled = [PollFd::new(first, PollFlags::IN)];
     poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
     let more = polled[0].revents().contains(PollFlags::IN);
     Ok(Received { all: counted.tp_packets.into(), lost: counted.tp_drops.into(), more, lost_by_xdp: 0 })
@@ -260,6 +275,24 @@ mod tests {
         ] {
             assert_eq!(is_at_least(release, (6, 2)), new, "{release}");
         }
+    }
+
+    #[test]
+    fn lost_frames_are_counted_once_and_nothing_is_known_without_a_socket() {
+        assert_eq!(received::<OwnedFd>(&[]).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let mut seen = InterfaceSeen::default();
+        let by_xdp = |lost_by_xdp| Received { lost_by_xdp, ..Received::default() };
+        let mut total = |received: Received| {
+            received.count(&mut seen);
+            seen.lost_frames
+        };
+        assert_eq!([by_xdp(5), by_xdp(5), by_xdp(7)].map(&mut total), [5, 5, 7]);
+        let packets = Received { all: 3, lost: 3, ..by_xdp(7) };
+        assert_eq!(total(packets), 10);
+        assert_eq!(seen.stalled_looks, 1);
+        packets.count(&mut seen);
+        Received { more: true, ..packets }.count(&mut seen);
+        assert_eq!((seen.stalled_looks, seen.lost_frames), (0, 16));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use taut_plan::network::mtu::vswitch_of;
 use taut_plan::{Desired, Owner};
 
 use super::Reconciler;
-use crate::interface::{self, Received, Role, Way};
+use crate::interface::{self, Role, Way};
 
 pub(crate) use crate::interface::learned_address;
 
@@ -282,13 +282,14 @@ impl Reconciler {
             let speed = interface::speed(&name);
             let port = self.store.state().desired.numbers.port(&owner);
             let sockets = port.map(|port| self.fabric.interface_sockets(port)).unwrap_or_default();
-            let Received { all, lost: lost_frames, more, lost_by_xdp } =
-                interface::received(&sockets).unwrap_or_default();
+            let received = interface::received(&sockets);
             let mut board = self.board.lock();
             let attached = port.is_some_and(|port| board.observed.attached(port));
             let Some(seen) = seen_as(role, &mut board.observed).get_mut(&name) else { continue };
-            seen.stalled_looks =
-                if more || all > lost_frames { 0 } else { seen.stalled_looks + u32::from(all > 0) };
+            // An error is no evidence, such as that there is no socket at the moment.
+            if let Ok(received) = received {
+                received.count(seen);
+            }
             let lost = match &found {
                 Some(found) if found.index != seen.index => Some("another interface has its name now"),
                 Some(_) if seen.stalled_looks >= STALLED_LOOKS => {
@@ -317,8 +318,6 @@ impl Reconciler {
                     .map(|vswitch| (found.mtu, vswitch));
                 (seen.mtu, seen.mac) = (found.mtu, found.mac.map(MacAddr));
             }
-            let before = std::mem::replace(&mut seen.lost_by_xdp, lost_by_xdp);
-            seen.lost_frames += lost_frames + lost_by_xdp.saturating_sub(before);
             let lost = lost.filter(|_| attached).map(str::to_owned);
             let is_new = lost.is_some() && seen.lost != lost;
             seen.lost.clone_from(&lost);

@@ -40,9 +40,9 @@ pub(super) trait Sight {
     /// Returns whether the card of an uplink has a link; `None` if it is not known yet.
     fn has_link(&self, uplink: PortId) -> Option<bool>;
 
-    /// Returns whether a port receives frames: a guest has started its rings, or a device is
-    /// attached.
-    fn receives(&self, port: PortId) -> bool;
+    /// Returns the number of the start of a port's first queue: a guest has started its rings, or a
+    /// device is attached. `None` if the port receives no frames.
+    fn first_start(&self, port: PortId) -> Option<u32>;
 
     /// Takes the proofs of an uplink's path that have arrived.
     fn proofs(&self, uplink: PortId) -> BTreeSet<Proof>;

@@ -68,8 +68,8 @@ struct PortWay {
     /// Uplink to which the port was moved because another one was busy. It is used as long as the
     /// team uses it.
     moved_to: Option<Uplink>,
-    /// The port receives frames.
-    receives: bool,
+    /// Number of the start of its first queue; `None` if the port receives no frames.
+    start: Option<u32>,
 }
 
 impl SegmentTeams {
@@ -142,7 +142,7 @@ impl SegmentTeams {
         let before = std::mem::take(&mut self.ways);
         let way = |port: &&PortConfig| {
             let (team, mac, ip) = (port.team?, port.mac.0, configured_ip(port));
-            let new = PortWay { team, mac, ip, path: Path::default(), moved_to: None, receives: false };
+            let new = PortWay { team, mac, ip, path: Path::default(), moved_to: None, start: None };
             Some((port.id, PortWay { team, mac, ip, ..before.get(&port.id).copied().unwrap_or(new) }))
         };
         self.ways = ports.iter().filter_map(way).collect();
@@ -160,14 +160,18 @@ impl SegmentTeams {
         }
     }
 
-    /// Notes ports that begin or end to receive.
+    /// Notes ports that begin or end to receive, or do both between two looks.
     pub(super) fn see_ports(&mut self, sight: &impl Sight) {
         for (port, way) in &mut self.ways {
-            let before = std::mem::replace(&mut way.receives, sight.receives(*port));
-            if before && !way.receives {
+            let before = std::mem::replace(&mut way.start, sight.first_start(*port));
+            if before == way.start {
+                continue;
+            }
+            if before.is_some() {
+                // Another guest may be there: it has not stated these addresses.
                 self.announcing.forget(*port);
             }
-            if way.receives && !before && way.path.uplink().is_some() {
+            if way.start.is_some() && way.path.uplink().is_some() {
                 self.announcing.add(*port);
             }
         }
@@ -268,7 +272,7 @@ impl SegmentTeams {
             }
             // Switches that are not told learn it from the port's own frames; until then they send
             // to the former uplink.
-            if way.path.use_uplink(uplink) && config.notify_switches && way.receives {
+            if way.path.use_uplink(uplink) && config.notify_switches && way.start.is_some() {
                 self.announcing.add(*port);
                 self.moved.insert(*port);
             }
@@ -292,7 +296,7 @@ impl SegmentTeams {
     pub(super) fn announce(&mut self, now: u64) -> Vec<Announcement> {
         let Self { announcing, ways, teams, uplinks, .. } = self;
         announcing.take(now, |port| {
-            let way = ways.get(&port).filter(|way| way.receives)?;
+            let way = ways.get(&port).filter(|way| way.start.is_some())?;
             teams.get(&way.team).filter(|member| member.config.notify_switches)?;
             let uplink = uplinks.iter().find(|(_, card)| Some(card.uplink) == way.path.uplink());
             uplink.map(|(uplink, _)| (*uplink, way.ip))

@@ -22,6 +22,8 @@ struct Rig {
 #[derive(Default)]
 struct Seen {
     links: [Option<bool>; 2],
+    /// Numbers of the starts of ports; 1 for those that are not listed.
+    starts: BTreeMap<PortId, Option<u32>>,
     proofs: RefCell<BTreeMap<PortId, BTreeSet<Proof>>>,
     used: BTreeMap<PortId, WireBytes>,
 }
@@ -31,8 +33,8 @@ impl Sight for Seen {
         self.links[usize::from(uplink.0)]
     }
 
-    fn receives(&self, _port: PortId) -> bool {
-        true
+    fn first_start(&self, port: PortId) -> Option<u32> {
+        self.starts.get(&port).copied().unwrap_or(Some(1))
     }
 
     fn proofs(&self, uplink: PortId) -> BTreeSet<Proof> {
@@ -200,6 +202,30 @@ fn a_port_that_has_gone_is_not_announced_with_its_addresses() {
     rig.look(1000);
     rig.announced(1000);
     assert_eq!(rig.announced_ips(1010), [(12, 1, "fd00::12@7 stated Some(false)".to_owned())]);
+}
+
+#[test]
+fn a_guest_does_not_inherit_the_addresses_of_the_one_before_it() {
+    let mut rig = Rig::new(team(TeamPolicy::Explicit, &[0], &[1]));
+    rig.look(1);
+    rig.announced(1);
+    for (port, ip) in [(11, "fd00::11"), (12, "fd00::12"), (13, "fd00::13")] {
+        rig.state(Some(port), ip, Some(false));
+    }
+    // Port 13 stops, and port 12 stops and starts between two looks.
+    rig.seen.starts.extend([(PortId(12), Some(2)), (PortId(13), None)]);
+    rig.look(1000);
+    assert_eq!(rig.announced(1000), [(12, 0)]);
+    rig.seen.starts.insert(PortId(13), Some(2));
+    rig.look(1100);
+    assert_eq!(rig.announced(1100), [(13, 0)]);
+    rig.state(Some(13), "fd00::99", Some(false));
+    rig.seen.links[0] = Some(false);
+    rig.look(2000);
+    assert_eq!(rig.announced(2000).len(), 4);
+    let expected = [(11, "fd00::11"), (13, "fd00::99")];
+    let expected = expected.map(|(port, ip)| (port, 1, format!("{ip}@7 stated Some(false)")));
+    assert_eq!(rig.announced_ips(2010), expected);
 }
 
 #[test]

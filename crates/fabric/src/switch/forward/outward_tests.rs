@@ -2,20 +2,18 @@
 //! receives, and what a full socket or a refused frame leaves behind.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use taut_api::fabric::config::{PortConfig, PortKind, SegmentId};
-use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, port_base};
+use taut_api::fabric::counters::{PORT_WORDS, PortCounters, port_base};
 use taut_api::fabric::message::{PacketRing, PacketSocket};
 use taut_api::fabric::{DropReason, ForeignFd};
 use taut_api::network_io::TrafficClass;
 use taut_api::{MacAddr, Vlan};
-use taut_uplink::team::{Order, Path, Policy, Team, Uplink};
 use taut_virtq::counters::SharedWords;
 use taut_virtq::device::{BURST, TxQueue};
 use taut_virtq::driver::{QueueLayout, Ram, TxDriver};
@@ -27,8 +25,8 @@ use crate::net::vlan::tagged;
 use crate::port::network_io::NetworkIoSetup;
 use crate::port::{Port, RxEnd, packet};
 use crate::switch::Switch;
-use crate::switch::outside::{Outside, Settled, Way};
-use crate::sys::counters::PortBlock;
+use crate::switch::outside::Outside;
+use crate::sys::counters::{PortBlock, empty_words};
 use crate::wake::timers::Timers;
 
 const FEATURES: u64 = features::VERSION_1;
@@ -56,9 +54,7 @@ fn mac(id: u16) -> MacAddr {
 impl Rig {
     /// Builds the ports, with the guest and the interface in this VLAN.
     fn new(vlan: u16) -> Self {
-        let file = memfd_create("counters", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&file, FILE_SIZE).unwrap();
-        let words = Arc::new(SharedWords::map(file.as_fd(), FILE_SIZE as usize / 8).unwrap());
+        let words = empty_words();
         let kinds =
             [PortKind::VhostUser { offloads: true, queue_pairs: 1 }, PortKind::Uplink, PortKind::Netdev];
         let config = |(id, kind)| PortConfig {
@@ -80,18 +76,7 @@ impl Rig {
             ports[at].rx(PairIdx::FIRST).end = Some(RxEnd::Packet(end));
             theirs
         });
-        let uplink = Uplink::new(0).unwrap();
-        let mut team = Team::new(Policy::PortId, Order { active: vec![uplink], standby: Vec::new() }, true);
-        team.settle([uplink].into_iter().collect());
-        let mut path = Path::default();
-        path.use_uplink(Some(uplink));
-        let outside = Outside {
-            uplinks: [(PortId(1), uplink)].into(),
-            teams: vec![Settled { now: team, former: None }],
-            ways: [(PortId(0), Way { team: 0, path }), (PortId(2), Way { team: 0, path })].into(),
-            ..Outside::default()
-        };
-        let outsides = [(SegmentId(1), outside)].into();
+        let outsides = [(SegmentId(1), Outside::of_one_team(&configs))].into();
         let mut ram = Ram::new(8 << 20).unwrap();
         let layout = QueueLayout::allocate(&mut ram, 256).unwrap();
         let driver = TxDriver::new(&mut ram, layout, FEATURES, 4096).unwrap().unwrap();

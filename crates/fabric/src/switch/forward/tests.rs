@@ -1,16 +1,15 @@
 //! Tests of the path of a frame with a simulated clock.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 use taut_api::fabric::capture::{Direction, Directions, HEADER, MAX_SNAPLEN, Message, Record};
 use taut_api::fabric::config::{PortConfig, PortKind, PortMirror, SegmentId};
-use taut_api::fabric::counters::{FILE_SIZE, PORT_WORDS, PortCounters, port_base};
+use taut_api::fabric::counters::{PORT_WORDS, PortCounters, port_base};
 use taut_api::fabric::{DropReason, ForeignFd, PortId};
 use taut_api::{Coalescing, MacAddr};
 use taut_virtq::Start;
@@ -27,13 +26,14 @@ use crate::port::wait_budget::{LONGEST_WAIT, UplinkBudget};
 use crate::port::{Body, Port};
 use crate::snooping::Snooping;
 use crate::switch::Switch;
-use crate::sys::counters::PortBlock;
+use crate::sys::counters::{PortBlock, empty_words};
 use crate::vhost_user::device::{Ring, RingSetup};
 use crate::wake::mailbox::Mailboxes;
 use crate::wake::timers::Timers;
 
 mod delivered;
 mod group;
+mod heard;
 mod waiting;
 mod watched;
 
@@ -62,6 +62,13 @@ fn mac(id: u16) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, id as u8])
 }
 
+/// A frame of this length from port 0 to port 1, with the tag of VLAN 10.
+fn in_vlan_10(len: usize) -> Vec<u8> {
+    let mut frame = [&mac(1).0[..], &mac(0).0[..], &[0x81, 0, 0, 10, 0x88, 0xb5]].concat();
+    frame.resize(len, 7);
+    frame
+}
+
 fn ring(memory: &Arc<GuestMemory>, layout: QueueLayout, port: &Port) {
     let event = || ForeignFd::own(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
     let setup = RingSetup { memory: Arc::clone(memory), config: layout.config(FEATURES, Start::At(0)) };
@@ -81,9 +88,7 @@ impl Rig {
 
     /// Builds the ports with these VLANs and other settings.
     fn with(vlans: &[&str], set: impl Fn(&mut [PortConfig])) -> Self {
-        let file = memfd_create("counters", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&file, FILE_SIZE).unwrap();
-        let words = Arc::new(SharedWords::map(file.as_fd(), FILE_SIZE as usize / 8).unwrap());
+        let words = empty_words();
         let kind = PortKind::VhostUser { offloads: true, queue_pairs: 1 };
         let mut configs: Vec<_> = (0..vlans.len() as u16)
             .map(|id| PortConfig {
@@ -126,9 +131,13 @@ impl Rig {
 
     /// Port 0 sends a frame `ms` milliseconds after the start.
     fn send(&mut self, ms: u64, header: &NetHeader, frame: &[u8]) -> Verdict {
+        self.send_from(MemberIdx(0), ms, header, frame)
+    }
+
+    fn send_from(&mut self, sender: MemberIdx, ms: u64, header: &NetHeader, frame: &[u8]) -> Verdict {
         let now = self.start + Duration::from_millis(ms);
         let mut forwarder =
-            Forwarder::new(&self.switch.segments[0], MemberIdx(0), PairIdx::FIRST, now, &mut self.work);
+            Forwarder::new(&self.switch.segments[0], sender, PairIdx::FIRST, now, &mut self.work);
         if let Some(budget) = &mut self.uplink {
             budget.end(now);
             forwarder.limit_waits(budget.left(now));

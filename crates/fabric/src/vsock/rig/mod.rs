@@ -4,15 +4,14 @@
 mod check;
 mod driver;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use taut_api::fabric::config::{FrontEndRules, SocketConfig, SocketWorker, WorkerMode};
-use taut_api::fabric::counters::{CONNECTION_WORDS, CONNECTIONS, FILE_SIZE, SocketWord, port_base};
+use taut_api::fabric::counters::{CONNECTION_WORDS, CONNECTIONS, SocketWord, port_base};
 use taut_api::fabric::{ForeignFd, PortId};
 use taut_api::vmci::Cid;
 use taut_virtq::Start;
@@ -22,6 +21,7 @@ pub use self::driver::{Driver, Rings};
 use super::engine::{VsockEvent, VsockSwitch};
 use super::guest::EventSource;
 use super::proto::GuestIdx;
+use crate::sys::counters::empty_words;
 use crate::sys::epoll::EventFlags;
 use crate::sys::event_fd::EventFd;
 use crate::vhost_user::device::{Ring, RingSetup, StartError};
@@ -38,13 +38,6 @@ pub fn device(number: u32, domains: &[&str]) -> SocketConfig {
         half_open: 8,
         front_end: FrontEndRules::default(),
     }
-}
-
-/// An empty counters file.
-pub fn words() -> Arc<SharedWords> {
-    let file = memfd_create("counters", MemfdFlags::CLOEXEC).unwrap();
-    ftruncate(&file, FILE_SIZE).unwrap();
-    Arc::new(SharedWords::map(file.as_fd(), FILE_SIZE as usize / 8).unwrap())
 }
 
 /// A switch with guests at its devices.
@@ -71,7 +64,7 @@ fn event() -> OwnedFd {
 impl Rig {
     /// Creates a switch with a guest at each of these devices. All rings run.
     pub fn new(devices: Vec<SocketConfig>, rings: Rings, mode: WorkerMode) -> Self {
-        let words = words();
+        let words = empty_words();
         let drivers = devices.iter().map(|device| Driver::new(device.cid.0, rings)).collect();
         let ids = devices.iter().map(|device| device.id).collect();
         let switch = VsockSwitch::new(&words).unwrap();

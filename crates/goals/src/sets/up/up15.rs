@@ -5,18 +5,10 @@ use crate::lab::Lab;
 use crate::reason::{Measured, require};
 use crate::row::{Goal, Results, Row};
 use crate::sets::hs::cost::{BOUND, measure};
-use crate::sets::hs::hs3::switch;
 
 /// The commit before captures, and its folder below cargo's target folder. It has no network I/O
 /// control, either.
 const BEFORE: (&str, &str) = ("703a45d", "before-captures");
-
-/// Goal, load, figure.
-const LOADS: &[switch::Load] = &[
-    ("UP15-DP1-64", "one-way 64", "mpps"),
-    ("UP15-DP3-packed", "one-way 64 --packed", "mpps"),
-    ("UP15-DP3-both", "both-ways 64 --packed", "mpps"),
-];
 
 pub(super) const ROW: Row = Row {
     id: "UP15",
@@ -42,7 +34,7 @@ pub(super) const ROW: Row = Row {
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let outcome = stream(lab, results);
     results.settle(&["UP15-stream"], outcome);
-    measure(lab, results, BEFORE, LOADS, "UP15-VC-G1")
+    measure(lab, results, BEFORE, &ROW)
 }
 
 fn stream(lab: &mut Lab, results: &mut Results) -> Measured<()> {
@@ -56,16 +48,4 @@ fn stream(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let rates = [number("paced.mb_per_s")?, number("fast.mb_per_s")?].map(shown);
     results.record("UP15-stream", values, format!("{mib} MiB at {} and at {} MB/s", rates[0], rates[1]));
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_load_has_a_goal() {
-        let goals: Vec<&str> = ROW.goals.iter().map(|goal| goal.id).collect();
-        assert!(LOADS.iter().all(|(goal, ..)| goals.contains(goal)));
-        assert_eq!(goals.len(), LOADS.len() + 2);
-    }
 }

@@ -21,7 +21,7 @@ use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
 use taut_api::shaping::PortShape;
 use taut_api::vm::{NicSpec, NicStatus, Phase, Power, VmKind, VmStatus};
 use taut_api::word::counted;
-use taut_api::{ApiError, Name};
+use taut_api::{ApiError, GuestMac, Name};
 
 use crate::client::Client;
 use crate::commands::{console, until};
@@ -285,12 +285,13 @@ fn address(nic: &NicSpec) -> String {
 
 /// Renders the address that the guest's driver has set; empty if it is not known.
 fn effective_address(port: &NicStatus) -> String {
-    let remark = match (port.mac_rejected, port.mac_taken) {
+    let GuestMac { effective_mac, mac_rejected, mac_taken } = port.guest_mac;
+    let remark = match (mac_rejected, mac_taken) {
         (true, _) => " (rejected)",
         (false, true) => " (refused)",
         (false, false) => "",
     };
-    port.effective_mac.map(|mac| format!("{mac}{remark}")).unwrap_or_default()
+    effective_mac.map(|mac| format!("{mac}{remark}")).unwrap_or_default()
 }
 
 /// Describes the walls around a VM's process; empty without a process.

@@ -27,13 +27,13 @@ fn a_port_receives_nothing_while_its_driver_has_set_an_address_that_is_rejected(
 #[test]
 fn tags_are_inserted_and_removed_in_frames_from_the_fabrics_memory() {
     let mut rig = Rig::on(&["10", "10-20", "10"]);
-    let mut tagged = [&mac(1).0[..], &mac(0).0[..], &[0x81, 0, 0, 10, 0x88, 0xb5]].concat();
     for len in [18, 64, 68, 70, 1500] {
-        tagged.resize(len, 7);
+        let tagged = in_vlan_10(len);
         let plain = [&tagged[..12], &tagged[16..]].concat();
         rig.send(0, &NO_OFFLOADS, &plain);
-        assert_eq!(rig.received(1), [tagged.clone()]);
+        assert_eq!(rig.received(1), [tagged]);
     }
+    let mut tagged = in_vlan_10(1500);
     // A priority tag is removed on the way to an access port.
     tagged[5] = 2;
     tagged[15] = 0;

@@ -21,14 +21,13 @@ fn a_capture_has_each_frame_once_as_its_port_has_it() {
     use Direction::{Rx, Tx};
     let mut rig = Rig::on(&["10", "10-20", "10"]);
     let (sender, trunk) = (rig.capture(0), rig.capture(1));
-    let mut tagged = [&mac(1).0[..], &mac(0).0[..], &[0x81, 0, 0, 10, 0x88, 0xb5]].concat();
     for len in [18, 64, 68, 70, 1500] {
-        tagged.resize(len, 7);
+        let tagged = in_vlan_10(len);
         let plain = [&tagged[..12], &tagged[16..]].concat();
         rig.send(0, &NO_OFFLOADS, &plain);
-        assert_eq!(rig.received(1), [tagged.clone()]);
+        assert_eq!(rig.received(1), std::slice::from_ref(&tagged));
         assert_eq!(recorded(&sender), [(Tx, None, plain)]);
-        assert_eq!(recorded(&trunk), [(Rx, None, tagged.clone())]);
+        assert_eq!(recorded(&trunk), [(Rx, None, tagged)]);
     }
     let forged = [&mac(1).0[..], &mac(9).0[..], &[0x88, 0xb5], &[0; 46]].concat();
     rig.send(0, &NO_OFFLOADS, &forged);
@@ -75,11 +74,10 @@ fn a_mirror_has_copies_of_what_its_sources_send_and_receive_whatever_its_vlan() 
     rig.configs[1].mirrors = mirror(Directions::Rx);
     rig.reconfigure();
     let seen = rig.capture(2);
-    let mut tagged = [&mac(1).0[..], &mac(0).0[..], &[0x81, 0, 0, 10, 0x88, 0xb5]].concat();
-    tagged.resize(100, 7);
+    let tagged = in_vlan_10(100);
     let plain = [&tagged[..12], &tagged[16..]].concat();
     rig.send(0, &NO_OFFLOADS, &plain);
-    assert_eq!(rig.received(1), [tagged.clone()]);
+    assert_eq!(rig.received(1), std::slice::from_ref(&tagged));
     assert_eq!(rig.received(2), [tagged.clone(), plain.clone()]);
     let copies = [(Direction::Rx, None, tagged), (Direction::Rx, None, plain)];
     assert_eq!(recorded(&seen), copies);

@@ -5,6 +5,7 @@ pub(in crate::sets) mod guests;
 pub(in crate::sets) mod switch;
 
 use super::before;
+use super::cost::loads_of;
 use crate::figure::{Bound, Value};
 use crate::lab::Lab;
 use crate::reason::Measured;
@@ -35,20 +36,10 @@ pub(super) const ROW: Row = Row {
     run,
 };
 
-/// Goal, load, figure.
-const LOADS: &[switch::Load] = &[
-    ("HS3-DP1-64", "one-way 64", "mpps"),
-    ("HS3-DP2-256", "one-way 256", "mpps"),
-    ("HS3-DP2-1518", "one-way 1518", "mpps"),
-    ("HS3-DP3-packed", "one-way 64 --packed", "mpps"),
-    ("HS3-DP3-both", "both-ways 64 --packed", "mpps"),
-    ("HS3-DP5-traversal", "traversal 64", "traversal.p50_ns"),
-];
-
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let old = before::programs(lab)?;
     let plan = Plan { least: 8, most: lab.pick(60, 10), width: 0.02 };
-    switch::run(lab, results, plan, &old, LOADS)?;
+    switch::run(lab, results, plan, &old, &loads_of(&ROW))?;
     guests::run(lab, results, plan, &old)
 }
 
