@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
-use crate::map::{Map, Target};
+use crate::map::{Machine, Map};
 
 /// Size of a `sockaddr_in6`, the longer of the two.
 pub(crate) const LONGEST: usize = 28;
@@ -56,6 +56,55 @@ pub(crate) fn tcp_port(port: u32) -> u16 {
     (port as u16).max(1)
 }
 
+/// Upper 12 bits of a VMCI source port that carries a TCP source port.
+const CARRIES: u32 = 0x7a1;
+
+/// Number of VMCI source ports that carry the same TCP source port.
+pub(crate) const VARIANTS: u32 = 8;
+
+/// The VMCI source port that carries a TCP source port and the family of the address that the
+/// client used. `AF_VSOCK` transfers nothing else about the client's TCP socket. TCP may use one
+/// source port for several peers at once, `AF_VSOCK` may not: hence the variants.
+pub(crate) fn carrying(port: u16, v6: bool, variant: u32) -> u32 {
+    CARRIES << 20 | (variant % VARIANTS) << 17 | u32::from(v6) << 16 | u32::from(port)
+}
+
+/// Tells whether the client used an IPv6 address; `None` if its source port does not carry that.
+pub(crate) fn carried_family(port: u32) -> Option<bool> {
+    (port >> 20 == CARRIES).then_some(port >> 16 & 1 == 1)
+}
+
+/// The port of a peer that came through a Unix socket and has none: derived from the cookie of the
+/// connection's socket, and so the same in each process.
+pub(crate) fn port_of(cookie: u64) -> u32 {
+    0xc000 | (cookie as u32 & 0x3fff)
+}
+
+/// The addresses of peers that a listening TCP socket sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sees {
+    /// An IPv4 socket: IPv4 addresses.
+    V4,
+    /// An IPv6 socket with `IPV6_V6ONLY`, or bound to one IPv6 address: IPv6 addresses.
+    V6,
+    /// An IPv6 socket for both families: IPv6 addresses, and mapped IPv4 addresses.
+    Both,
+    /// An IPv6 socket that is bound to a mapped IPv4 address.
+    MappedV4,
+}
+
+impl Sees {
+    /// The addresses that a socket sees that is bound to this address.
+    pub(crate) fn at(bound: IpAddr, only_v6: bool) -> Self {
+        match bound {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => Self::MappedV4,
+            IpAddr::V6(v6) if only_v6 || !v6.is_unspecified() => Self::V6,
+            IpAddr::V6(_) => Self::Both,
+        }
+    }
+}
+
 /// The address of a machine that has none in the map: link-local, 169.254.x.y, derived from the
 /// lower half of its context ID.
 pub(crate) fn made_up(cid: u32) -> Ipv4Addr {
@@ -63,17 +112,30 @@ pub(crate) fn made_up(cid: u32) -> Ipv4Addr {
     Ipv4Addr::new(169, 254, high, low)
 }
 
-/// The address of the other end of an accepted connection.
-pub(crate) fn of_peer(map: Option<&Map>, from: &Target, port: u32, v6: bool) -> SocketAddr {
-    let known = map.and_then(|map| map.address_of(from, v6));
-    let ip = known.unwrap_or_else(|| {
-        made_up(match from {
-            Target::Cid(cid) => *cid,
-            Target::Unix(_) => 0,
-        })
-        .into()
+/// As [`made_up`], for sockets that see IPv6 addresses only: `fe80::` and the context ID.
+fn made_up_v6(cid: u32) -> Ipv6Addr {
+    Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(cid))
+}
+
+/// The address of the other end of an accepted connection. `port` is its VMCI port.
+pub(crate) fn of_peer(map: Option<&Map>, from: Machine<'_>, port: u32, sees: Sees) -> SocketAddr {
+    let family = match sees {
+        Sees::V4 | Sees::MappedV4 => Some(false),
+        Sees::V6 => Some(true),
+        Sees::Both => carried_family(port),
+    };
+    let known = map.and_then(|map| {
+        map.address_of(from, family)
+            // A client that used an IPv4 address which this map does not have.
+            .or_else(|| if sees == Sees::Both { map.address_of(from, None) } else { None })
     });
-    SocketAddr::new(shown(ip, v6), tcp_port(port))
+    let cid = match from {
+        Machine::Cid(cid) => cid,
+        Machine::Unix(_) => 0,
+    };
+    let ip =
+        known.unwrap_or_else(|| if sees == Sees::V6 { made_up_v6(cid).into() } else { made_up(cid).into() });
+    SocketAddr::new(shown(ip, sees != Sees::V4), tcp_port(port))
 }
 
 /// This machine's address that its routes choose for a peer, as for TCP; `None` without a route.
@@ -121,12 +183,44 @@ mod tests {
     fn a_peer_has_its_mapped_address_in_the_family_of_the_socket() {
         let map =
             Map::parse("10.0.0.7:* -> cid 12\n[fd00::8]:* -> cid 13", std::path::Path::new("x")).unwrap();
-        let peer = |cid, v6| of_peer(Some(&map), &Target::Cid(cid), 70_000, v6).to_string();
-        assert_eq!(peer(12, false), "10.0.0.7:4464");
-        assert_eq!(peer(12, true), "[::ffff:10.0.0.7]:4464");
-        assert_eq!(peer(13, true), "[fd00::8]:4464");
-        assert_eq!(peer(13, false), "169.254.0.13:4464", "an IPv4 socket cannot show an IPv6 address");
-        assert_eq!(peer(0x0001_0203, false), "169.254.2.3:4464");
-        assert_eq!(of_peer(None, &Target::Cid(5), 65_536, false).to_string(), "169.254.0.5:1");
+        let peer = |cid, sees| of_peer(Some(&map), Machine::Cid(cid), 70_000, sees).to_string();
+        assert_eq!(peer(12, Sees::V4), "10.0.0.7:4464");
+        assert_eq!(peer(12, Sees::Both), "[::ffff:10.0.0.7]:4464");
+        assert_eq!(peer(12, Sees::MappedV4), "[::ffff:10.0.0.7]:4464");
+        assert_eq!(peer(12, Sees::V6), "[fe80::c]:4464", "never an IPv4 address");
+        assert_eq!(peer(13, Sees::Both), "[fd00::8]:4464");
+        assert_eq!(peer(13, Sees::V6), "[fd00::8]:4464");
+        assert_eq!(peer(13, Sees::V4), "169.254.0.13:4464", "an IPv4 socket cannot show an IPv6 address");
+        assert_eq!(peer(0x0001_0203, Sees::V4), "169.254.2.3:4464");
+        assert_eq!(of_peer(None, Machine::Cid(5), 65_536, Sees::V4).to_string(), "169.254.0.5:1");
+    }
+
+    #[test]
+    fn a_machine_of_both_families_appears_with_the_one_that_it_used() {
+        let text = "10.0.0.7:* -> cid 12\n[fd00::7]:* -> cid 12";
+        let map = Map::parse(text, std::path::Path::new("x")).unwrap();
+        let peer = |port| of_peer(Some(&map), Machine::Cid(12), port, Sees::Both).to_string();
+        assert_eq!(peer(carrying(40_000, false, 3)), "[::ffff:10.0.0.7]:40000");
+        assert_eq!(peer(carrying(40_000, true, 7)), "[fd00::7]:40000");
+        assert_eq!(peer(40_000), "[::ffff:10.0.0.7]:40000", "the first line, if nothing tells");
+    }
+
+    #[test]
+    fn a_socket_sees_what_it_is_bound_to() {
+        let sees = |ip: &str, only| Sees::at(ip.parse().unwrap(), only);
+        assert_eq!(sees("0.0.0.0", false), Sees::V4);
+        assert_eq!(sees("::", false), Sees::Both);
+        assert_eq!(sees("::", true), Sees::V6);
+        assert_eq!(sees("::1", false), Sees::V6);
+        assert_eq!(sees("::ffff:10.0.0.6", false), Sees::MappedV4);
+    }
+
+    proptest! {
+        #[test]
+        fn a_source_port_is_carried(port: u16, v6: bool, variant in 0..VARIANTS) {
+            let carrying = carrying(port, v6, variant);
+            prop_assert_eq!(carried_family(carrying), Some(v6));
+            prop_assert_eq!(tcp_port(carrying), port.max(1));
+        }
     }
 }

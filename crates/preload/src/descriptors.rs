@@ -1,20 +1,22 @@
-//! Closing, duplicating and passing on descriptors. The hidden descriptors of a listener follow it.
+//! Closing and duplicating descriptors. The hidden descriptor of a listener follows it.
 //!
 //! A child of vfork shares its parent's memory but has its own descriptors. Its operations change
 //! its descriptors but not the table, which is the parent's.
 
 use std::os::fd::RawFd;
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::fstat;
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::net::listen;
+use rustix::net::{Shutdown, listen};
 
-use crate::hidden::{hidden, hide, release, unhide};
-use crate::lookup::connection;
+use crate::hidden::{closing, hide, is_there, lost, release, unhide};
+use crate::listener::stays_tcp;
+use crate::lookup::{connection, listener};
 use crate::options::receive_buffer;
 use crate::state::{TABLE, owns};
-use crate::sys::{self, at};
-use crate::table::{Held, Listener};
+use crate::sys::at;
+use crate::table::{Held, Listener, State};
+use crate::tcp_accept::undisturbed;
 use crate::watch;
 
 /// Moves a hidden descriptor away from a number that the program is about to use.
@@ -22,54 +24,100 @@ pub(crate) fn make_way(number: RawFd) -> Result<(), Errno> {
     if !TABLE.is_hidden(number) || !owns() {
         return Ok(());
     }
+    if !is_there(number) {
+        lost(number);
+        return Ok(());
+    }
     for fd in TABLE.numbers() {
         let Held::Listener(listener) = TABLE.get(fd) else { continue };
-        if !hidden(listener).any(|hidden| hidden == number) {
+        if listener.vmci != Some(number) {
             continue;
         }
         let cloexec = rustix::io::fcntl_getfd(at(number)?)?.contains(FdFlags::CLOEXEC);
         let moved = hide(number, cloexec)?;
-        let swap = |old: RawFd| if old == number { moved } else { old };
-        let listener = Listener { tcp: swap(listener.tcp), vmci: listener.vmci.map(swap), ..listener };
-        TABLE.set(fd, Held::Listener(listener));
+        let before = TABLE.change(fd, listener.cookie, |state| match state.vmci {
+            Some(vmci) if vmci == number => State { vmci: Some(moved), ..state },
+            _ => state,
+        });
+        match before {
+            // The kernel watches numbers, not only files.
+            Some(State { vmci: Some(vmci), armed, .. }) if vmci == number => {
+                watch::leave(fd, number);
+                if armed && let Err(error) = watch::follow(fd, moved) {
+                    stays_tcp(listener, error);
+                }
+            }
+            // Another thread has closed the listener.
+            _ => unhide(moved),
+        }
     }
     unhide(number);
     Ok(())
 }
 
-/// Records that `to`, which was `before`, has become a duplicate of `from`.
-pub(crate) fn duplicated(from: RawFd, to: RawFd, before: Held, cloexec: bool) -> Result<(), Errno> {
-    release(before);
+/// Records that `to` has become a duplicate of `from`.
+pub(crate) fn duplicated(from: RawFd, to: RawFd, cloexec: bool) {
+    // Either the duplicate has closed it, or the program has without the library noticing.
+    let _ = closing(to);
+    if !owns() {
+        return;
+    }
     let held = match TABLE.get(from) {
         Held::Connection(_) => connection(from).map_or(Held::Nothing, Held::Connection),
-        Held::Listener(listener) => {
-            let tcp = hide(listener.tcp, cloexec)?;
-            let vmci = listener.vmci.map(|fd| hide(fd, cloexec)).transpose().inspect_err(|_| unhide(tcp))?;
-            Held::Listener(Listener { tcp, vmci, ..listener })
-        }
-        Held::Hidden | Held::Nothing => Held::Nothing,
+        Held::Listener(_) => listener(from).map_or(Held::Nothing, |listener| {
+            // Without a descriptor more, this number accepts TCP connections only.
+            let vmci = listener.vmci.and_then(|fd| hide(fd, cloexec).ok());
+            Held::Listener(Listener { vmci, armed: listener.armed && vmci.is_some(), ..listener })
+        }),
+        Held::Hidden(_) | Held::Nothing => Held::Nothing,
     };
-    if (held != Held::Nothing || before != Held::Nothing || TABLE.watch(to) != Ok(None)) && owns() {
-        TABLE.forget(to);
+    if held != Held::Nothing {
         TABLE.set(to, held);
     }
-    Ok(())
+    // A connect of one of them concerns the other one, too.
+    TABLE.duplicated(from, to);
 }
 
-/// Sets close-on-exec of a listener's hidden descriptors.
-pub(crate) fn set_cloexec(fd: RawFd, cloexec: bool) {
-    let Held::Listener(listener) = TABLE.get(fd) else { return };
-    let flags = if cloexec { FdFlags::CLOEXEC } else { FdFlags::empty() };
-    for hidden in hidden(listener) {
-        if let Ok(hidden) = at(hidden) {
-            let _ = fcntl_setfd(hidden, flags);
-        }
+/// The other numbers of this process's table that are the same socket.
+pub(crate) fn duplicates(fd: RawFd) -> Vec<RawFd> {
+    if !TABLE.is_duplicated(fd) {
+        return Vec::new();
     }
+    let inode = |number| at(number).and_then(fstat).map(|stat| (stat.st_dev, stat.st_ino));
+    let Ok(this) = inode(fd) else { return Vec::new() };
+    let is_one = |number: &RawFd| *number != fd && TABLE.is_duplicated(*number) && inode(*number) == Ok(this);
+    TABLE.numbers().filter(is_one).collect()
+}
+
+/// Sets close-on-exec of a listener's hidden descriptor.
+pub(crate) fn set_cloexec(fd: RawFd, cloexec: bool) {
+    let Some(Listener { vmci: Some(vmci), .. }) = listener(fd) else { return };
+    let flags = if cloexec { FdFlags::CLOEXEC } else { FdFlags::empty() };
+    if let Ok(hidden) = at(vmci) {
+        let _ = fcntl_setfd(hidden, flags);
+    }
+}
+
+/// Runs a call of the program that reads the flags of a listener, or with `changes` sets them. No
+/// accept changes them at the same time. Calls for other files run as they are: the lock of
+/// [`undisturbed`] would end the program's own locks on them.
+pub(crate) fn with_flags(fd: RawFd, changes: bool, call: impl Fn() -> i32) -> i32 {
+    let Some(listener) = listener(fd) else { return call() };
+    let result = undisturbed(fd, || Ok(call())).unwrap_or_else(|_| call());
+    if changes && result >= 0 && owns() {
+        TABLE.change(fd, listener.cookie, |state| State { non_blocking: false, ..state });
+    }
+    result
 }
 
 /// Sets the backlog of a listener's VMCI socket, when the program calls listen again.
-pub(crate) fn set_backlog(listener: Listener, backlog: i32) {
-    if let Some(Ok(vmci)) = listener.vmci.map(at) {
+pub(crate) fn set_backlog(fd: RawFd, listener: Listener, backlog: i32) {
+    if owns() {
+        TABLE.set_backlog(fd, backlog);
+    }
+    if listener.armed
+        && let Some(Ok(vmci)) = listener.vmci.map(at)
+    {
         let _ = listen(vmci, backlog);
     }
 }
@@ -82,28 +130,26 @@ pub(crate) fn set_receive_buffer(listener: Listener, size: i32) {
     }
 }
 
-/// Turns a listener back into its TCP socket.
-pub(crate) fn make_plain(fd: RawFd, listener: Listener) -> Result<(), Errno> {
-    let flags = fcntl_getfl(at(fd)?)?;
-    let cloexec = rustix::io::fcntl_getfd(at(fd)?)?.contains(FdFlags::CLOEXEC);
-    let watched = watch::lift(fd).map_err(|_| Errno::BUSY)?;
-    let placed = sys::replace(fd, listener.tcp, cloexec);
-    watch::put(fd, watched);
-    placed?;
-    TABLE.set(fd, Held::Nothing);
-    let tcp = at(fd)?;
-    fcntl_setfl(tcp, fcntl_getfl(tcp)? & !OFlags::NONBLOCK | flags & OFlags::NONBLOCK)?;
-    release(Held::Listener(listener));
-    Ok(())
-}
-
-/// Stops a listener's VMCI connections, when the program shuts it down. The caller shuts down the
-/// TCP socket.
+/// Stops a listener's VMCI connections at all its numbers, when the program shuts it down. The
+/// caller shuts down the TCP socket.
 pub(crate) fn shut_down(fd: RawFd, listener: Listener) {
-    if let Some(vmci) = listener.vmci
-        && owns()
-    {
-        TABLE.set(fd, Held::Listener(Listener { vmci: None, ..listener }));
-        unhide(vmci);
+    // Processes that share a Unix socket accept no more from it either. `AF_VSOCK` has no such call
+    // for a listening socket.
+    if let Some(Ok(vmci)) = listener.vmci.map(at) {
+        let _ = rustix::net::shutdown(vmci, Shutdown::Read);
+    }
+    if !owns() {
+        release(fd, listener);
+        return;
+    }
+    for fd in TABLE.numbers() {
+        let Held::Listener(other) = TABLE.get(fd) else { continue };
+        if other.cookie != listener.cookie {
+            continue;
+        }
+        if let Some(State { vmci: Some(vmci), .. }) = TABLE.end(fd, other.cookie) {
+            watch::leave(fd, vmci);
+            unhide(vmci);
+        }
     }
 }

@@ -1,18 +1,19 @@
 //! Connects to a machine by VMCI, within a timeout.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, getsockname, recv,
-    send, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, getpeername,
+    getsockname, recv, send, socket_with, sockopt,
 };
 
+use crate::address::{VARIANTS, carrying};
 use crate::map::{HOST_CID, Target};
 use crate::sys::{Name, VsockAddress};
+use crate::waiting::{Signals, Woken, wait};
 
 /// Longest answer of the host socket: `OK 4294967295\n`.
 const LONGEST_ANSWER: usize = 32;
@@ -26,13 +27,49 @@ pub(crate) struct Line {
     pub(crate) local_port: u32,
 }
 
+/// The end of a connection that connects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Source {
+    /// TCP source port that the program chose; `None` for any.
+    pub(crate) port: Option<u16>,
+    /// True if the program connects to an IPv6 address.
+    pub(crate) v6: bool,
+}
+
+/// The limits of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Timeout.
+    pub(crate) patience: Duration,
+    /// Effect of signals.
+    pub(crate) signals: Signals,
+}
+
 /// Connects to a port of a machine. `ECONNRESET` and `ECONNREFUSED` mean that nobody listens,
-/// `ETIMEDOUT` that there was no answer in time.
-pub(crate) fn dial(target: &Target, port: u32, patience: Duration) -> Result<Line, Errno> {
-    let until = Instant::now() + patience;
+/// `ETIMEDOUT` that there was no answer in time, `EINTR` that a signal was handled.
+pub(crate) fn dial(target: &Target, port: u32, source: Source, limits: Limits) -> Result<Line, Errno> {
+    let until = Until { time: Instant::now() + limits.patience, signals: limits.signals };
     match target {
-        Target::Cid(cid) => vsock(*cid, port, until),
+        Target::Cid(cid) => vsock(*cid, port, source, until),
         Target::Unix(path) => unix(path, port, until),
+    }
+}
+
+/// The end of an attempt.
+#[derive(Clone, Copy)]
+struct Until {
+    time: Instant,
+    signals: Signals,
+}
+
+impl Until {
+    fn wait(self, socket: BorrowedFd<'_>, events: i16) -> Result<(), Errno> {
+        match wait(&[socket.as_raw_fd()], events, Some(self.time), self.signals) {
+            Woken::Ready => Ok(()),
+            Woken::TimedOut => Err(Errno::TIMEDOUT),
+            Woken::Interrupted => Err(Errno::INTR),
+            Woken::Failed(error) => Err(error),
+        }
     }
 }
 
@@ -40,13 +77,16 @@ fn open(family: AddressFamily) -> Result<OwnedFd, Errno> {
     socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
 }
 
-fn vsock(cid: u32, port: u32, until: Instant) -> Result<Line, Errno> {
+fn vsock(cid: u32, port: u32, source: Source, until: Until) -> Result<Line, Errno> {
     let socket = open(AddressFamily::VSOCK)?;
+    take_port(&socket, source)?;
     match connect(&socket, &VsockAddress { cid, port, to_host: cid > HOST_CID }) {
         Ok(()) => {}
         Err(Errno::INPROGRESS) => {
-            wait(socket.as_fd(), PollFlags::OUT, until)?;
+            until.wait(socket.as_fd(), libc::POLLOUT)?;
             sockopt::socket_error(&socket)??;
+            // Fails if the connection is not there yet after all.
+            getpeername(&socket)?;
         }
         Err(error) => return Err(error),
     }
@@ -57,9 +97,28 @@ fn vsock(cid: u32, port: u32, until: Instant) -> Result<Line, Errno> {
     Ok(Line { socket, local_port })
 }
 
+/// Binds a socket to a source port that carries the program's TCP source port, or one of the range
+/// that Linux uses for TCP. If all are taken, the kernel chooses any VMCI port.
+fn take_port(socket: &OwnedFd, source: Source) -> Result<(), Errno> {
+    const FIRST: u16 = 32_768;
+    const COUNT: u64 = 28_232;
+    let start = sockopt::socket_cookie(socket).unwrap_or_default();
+    for variant in 0..VARIANTS {
+        // A step that has no factor in common with the range, so that neighbours do not meet.
+        let any = FIRST + (start.wrapping_mul(7_919).wrapping_add(u64::from(variant) * 9_973) % COUNT) as u16;
+        let port = carrying(source.port.unwrap_or(any), source.v6, variant);
+        match bind(socket, &VsockAddress { cid: libc::VMADDR_CID_ANY, port, to_host: false }) {
+            Ok(()) => return Ok(()),
+            Err(Errno::ADDRINUSE) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// Performs the handshake of row VC-2 of docs/spec.md: `CONNECT <port>\n`, answered by
 /// `OK <port of this end>\n`.
-fn unix(path: &Path, port: u32, until: Instant) -> Result<Line, Errno> {
+fn unix(path: &Path, port: u32, until: Until) -> Result<Line, Errno> {
     let socket = open(AddressFamily::UNIX)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     let request = format!("CONNECT {port}\n");
@@ -73,10 +132,10 @@ fn unix(path: &Path, port: u32, until: Instant) -> Result<Line, Errno> {
 }
 
 /// Reads one line from a socket and nothing behind it, since those bytes belong to the program.
-fn answer(socket: BorrowedFd<'_>, until: Instant) -> Result<String, Errno> {
+fn answer(socket: BorrowedFd<'_>, until: Until) -> Result<String, Errno> {
     let mut line = Vec::with_capacity(LONGEST_ANSWER);
     loop {
-        wait(socket, PollFlags::IN, until)?;
+        until.wait(socket, libc::POLLIN)?;
         let mut seen = [0; LONGEST_ANSWER];
         let (_, count) = recv(socket, &mut seen, RecvFlags::PEEK)?;
         let seen = seen.get(..count).unwrap_or_default();
@@ -96,19 +155,6 @@ fn answer(socket: BorrowedFd<'_>, until: Instant) -> Result<String, Errno> {
     }
 }
 
-fn wait(socket: BorrowedFd<'_>, flags: PollFlags, until: Instant) -> Result<(), Errno> {
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) };
-        match poll(&mut [PollFd::new(&socket, flags)], Some(&left)) {
-            Ok(0) => return Err(Errno::TIMEDOUT),
-            Ok(_) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,7 +162,9 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::thread;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const SOURCE: Source = Source { port: None, v6: false };
+    const SHORT: Limits = Limits { patience: Duration::from_millis(1), signals: Signals::Restart };
+    const PATIENCE: Limits = Limits { patience: Duration::from_secs(20), signals: Signals::Restart };
 
     /// A host socket that gives each client this answer and reports the requests.
     fn host_socket(answer: &'static str) -> (tempfile::TempDir, Target, thread::JoinHandle<String>) {
@@ -137,7 +185,7 @@ mod tests {
     #[test]
     fn only_the_answer_line_is_read() {
         let (_folder, target, server) = host_socket("OK 1073741824\nhello");
-        let line = dial(&target, 6379, PATIENCE).unwrap();
+        let line = dial(&target, 6379, SOURCE, PATIENCE).unwrap();
         assert_eq!(server.join().unwrap(), "CONNECT 6379\n");
         assert_eq!(line.local_port, 1_073_741_824);
         let mut stream = std::os::unix::net::UnixStream::from(line.socket);
@@ -150,21 +198,21 @@ mod tests {
     #[test]
     fn a_host_socket_that_hangs_up_is_connection_reset() {
         let (_folder, target, _server) = host_socket("");
-        assert_eq!(dial(&target, 1, PATIENCE).unwrap_err(), Errno::CONNRESET);
+        assert_eq!(dial(&target, 1, SOURCE, PATIENCE).unwrap_err(), Errno::CONNRESET);
     }
 
     #[test]
     fn a_malformed_answer_is_refused() {
         for answer in ["NO 1\n", "OK x\n", "OK 1 and a very long line without any end to it at all"] {
             let (_folder, target, _server) = host_socket(answer);
-            assert_eq!(dial(&target, 1, PATIENCE).unwrap_err(), Errno::PROTO, "{answer}");
+            assert_eq!(dial(&target, 1, SOURCE, PATIENCE).unwrap_err(), Errno::PROTO, "{answer}");
         }
     }
 
     #[test]
     fn a_missing_host_socket_is_an_error_at_once() {
         assert_eq!(
-            dial(&Target::Unix("/nonexistent/vm.sock".into()), 1, PATIENCE).unwrap_err(),
+            dial(&Target::Unix("/nonexistent/vm.sock".into()), 1, SOURCE, PATIENCE).unwrap_err(),
             Errno::NOENT
         );
     }
@@ -174,6 +222,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("vm.sock");
         let _listener = UnixListener::bind(&path).unwrap();
-        assert_eq!(dial(&Target::Unix(path), 1, Duration::from_millis(1)).unwrap_err(), Errno::TIMEDOUT);
+        assert_eq!(dial(&Target::Unix(path), 1, SOURCE, SHORT).unwrap_err(), Errno::TIMEDOUT);
     }
 }

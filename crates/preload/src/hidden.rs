@@ -1,70 +1,103 @@
-//! Descriptors that the program does not know: the TCP and VMCI sockets of its listeners.
+//! Descriptors that the program does not know: the VMCI sockets of its listeners.
+//!
+//! A program can close one by a system call of its own, and another file may get the number. Each
+//! use therefore compares the socket's cookie with the one in the table.
 
 use std::os::fd::{AsRawFd as _, RawFd};
 
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+use rustix::net::sockopt;
 use rustix::process::{Resource, getrlimit};
 
 use crate::state::{TABLE, owns};
 use crate::sys::{self, at};
-use crate::table::{Held, Listener};
+use crate::table::{Held, Listener, State};
 
 /// Hidden descriptors have at least this number, or half of the process's limit if that is less.
 const HIDDEN_FROM: u64 = 960;
 
-/// Duplicates a descriptor to a number that the program does not know.
+/// Duplicates a socket to a number that the program does not know.
 pub(crate) fn hide(fd: RawFd, cloexec: bool) -> Result<RawFd, Errno> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let from = HIDDEN_FROM.min(limit / 2) as RawFd;
+    let cookie = sockopt::socket_cookie(at(fd)?)?;
     let hidden = fcntl_dupfd_cloexec(at(fd)?, from)?;
-    let number = hidden.as_raw_fd();
-    if owns() && !TABLE.set(number, Held::Hidden) {
-        return Err(Errno::MFILE);
-    }
     if !cloexec {
         fcntl_setfd(&hidden, FdFlags::empty())?;
+    }
+    let number = hidden.as_raw_fd();
+    if owns() {
+        // The number may have been closed without the library noticing.
+        let _ = closing(number);
+    }
+    if owns() && !TABLE.set(number, Held::Hidden(cookie)) {
+        return Err(Errno::MFILE);
     }
     // From here on the descriptor is closed by its number.
     std::mem::forget(hidden);
     Ok(number)
 }
 
-/// Closes a hidden descriptor.
+/// Tells whether a number of the table still is the hidden descriptor that it was.
+pub(crate) fn is_there(fd: RawFd) -> bool {
+    matches!(TABLE.get(fd), Held::Hidden(cookie) if at(fd).and_then(sockopt::socket_cookie) == Ok(cookie))
+}
+
+/// Closes a hidden descriptor, if it still is one.
 pub(crate) fn unhide(fd: RawFd) {
-    if owns() {
+    let is_there = is_there(fd);
+    if owns() && TABLE.is_hidden(fd) {
         TABLE.forget(fd);
     }
-    sys::close(fd);
+    if is_there {
+        let _ = sys::close(fd);
+    }
 }
 
-/// The hidden descriptors of a listener.
-pub(crate) fn hidden(listener: Listener) -> impl Iterator<Item = RawFd> {
-    [Some(listener.tcp), listener.vmci].into_iter().flatten()
+/// Ends the entry of a listener that is gone, and closes its hidden descriptor.
+pub(crate) fn release(fd: RawFd, listener: Listener) {
+    let vmci = if owns() { TABLE.end(fd, listener.cookie).and_then(|last| last.vmci) } else { listener.vmci };
+    if let Some(vmci) = vmci {
+        unhide(vmci);
+    }
 }
 
-/// Closes the hidden descriptors of a descriptor that is gone.
-pub(crate) fn release(held: Held) {
-    let Held::Listener(listener) = held else { return };
-    hidden(listener).for_each(unhide);
+/// Forgets a hidden descriptor that the program has closed without the library noticing.
+pub(crate) fn lost(number: RawFd) {
+    if !owns() {
+        return;
+    }
+    for fd in TABLE.numbers() {
+        if let Held::Listener(listener) = TABLE.get(fd)
+            && listener.vmci == Some(number)
+        {
+            TABLE.change(fd, listener.cookie, |state| match state.vmci {
+                Some(vmci) if vmci == number => State { vmci: None, armed: false, ..state },
+                _ => state,
+            });
+        }
+    }
+    if TABLE.is_hidden(number) {
+        TABLE.forget(number);
+    }
 }
 
 /// Prepares that the program closes a descriptor. Fails with `EBADF` for a hidden descriptor, whose
 /// number the program cannot know.
 pub(crate) fn closing(fd: RawFd) -> Result<(), Errno> {
     match TABLE.get(fd) {
-        Held::Hidden => return Err(Errno::BADF),
-        Held::Listener(listener) => {
-            // The entry goes first: once the number is closed, another thread may get it.
-            if owns() {
-                TABLE.forget(fd);
-            }
-            release(Held::Listener(listener));
+        Held::Hidden(_) if is_there(fd) => return Err(Errno::BADF),
+        Held::Hidden(_) => lost(fd),
+        Held::Listener(listener) => release(fd, listener),
+        Held::Connection(_) | Held::Nothing => {}
+    }
+    if TABLE.is_known(fd) && owns() {
+        if TABLE.is_instance(fd) {
+            // Its watches end with it.
+            TABLE.numbers().for_each(|watched| TABLE.unwatched(watched, fd));
         }
-        Held::Connection(_) | Held::Nothing => {
-            if (TABLE.is_held(fd) || TABLE.watch(fd) != Ok(None)) && owns() {
-                TABLE.forget(fd);
-            }
-        }
+        // Before the number is closed, since then another thread may get it.
+        TABLE.forget(fd);
     }
     Ok(())
 }

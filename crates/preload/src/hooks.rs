@@ -2,15 +2,17 @@
 //! this library's safe functions and back.
 //!
 //! Each function first looks into the table with one atomic load. For other descriptors it calls
-//! the real function at once. The library's own decisions must not unwind. The real functions, in
-//! which a thread may be cancelled, are called outside of them.
+//! the real function at once. The library's own decisions run in [`guard`], in which a thread is
+//! not cancelled. The real functions, in which it may be, are called outside.
 #![allow(unsafe_code, reason = "C functions with C pointers")]
 
 mod connections;
 mod descriptors;
 mod listeners;
 mod options;
+mod receives;
 mod sends;
+mod waits;
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -20,12 +22,13 @@ use libc::{sockaddr, socklen_t};
 use rustix::io::Errno;
 
 use crate::address::{LONGEST, decode, encode};
-use crate::sys::set_errno;
+use crate::sys::{NotCancelled, set_errno};
 use crate::{adopt, state};
 
-/// Runs a decision. If it panics because of a bug in this library, the program continues with
-/// `otherwise`.
+/// Runs a decision, during which the thread is not cancelled. If it panics because of a bug in this
+/// library, the program continues with `otherwise`.
 fn guard<T>(otherwise: T, decision: impl FnOnce() -> T) -> T {
+    let _not_cancelled = NotCancelled::begin();
     catch_unwind(AssertUnwindSafe(decision)).unwrap_or(otherwise)
 }
 
@@ -68,9 +71,11 @@ unsafe fn write_address(address: *mut sockaddr, len: *mut socklen_t, value: Sock
 
 extern "C" fn load() {
     crate::real::find_all();
+    crate::waiting::load();
+    crate::sys::after_fork(crate::tcp_accept::forked);
     guard((), || {
-        if state::load() {
-            adopt::listeners();
+        if let Some(map) = state::load() {
+            adopt::listeners(map);
         }
     });
 }

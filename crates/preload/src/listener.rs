@@ -1,51 +1,52 @@
-//! Listen: turns the program's descriptor into one that accepts TCP and VMCI connections.
+//! Listen: gives a listening TCP socket that the map names a VMCI socket beside it.
 //!
-//! The program's descriptor becomes an epoll instance. It holds the program's TCP socket, which is
-//! moved to a hidden number, and a VMCI socket. Such an instance can be polled, selected and
-//! watched; it is readable when one of the two sockets is. The program can set its `O_NONBLOCK`. It
-//! survives fork, dup and threads like every descriptor. accept takes from both sockets in turns.
-//! Options and names are those of the TCP socket.
+//! The program's descriptor stays its TCP socket, so everything that works with that also works for
+//! programs that bypass this library. The VMCI socket has a hidden number. `listen` binds it, and
+//! so reserves its port. It listens from the moment that the program waits for connections through
+//! this library: by a blocking `accept`, `poll`, `select` or `epoll_ctl`. Before, and in a program
+//! that waits in other ways, its peers are refused and use TCP. Thus no peer is ever connected to a
+//! program that does not look. A program that has waited at a port before, and listens there again,
+//! is expected to wait again: servers such as iperf3 open a new listener for each client, and tell
+//! the client before they wait.
+
+mod entrance;
 
 use std::ffi::c_int;
 use std::fmt;
-use std::fs::File;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::FileTypeExt as _;
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsRawFd, RawFd};
 
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, fcntl_setfl, flock};
-use rustix::io::{Errno, FdFlags, fcntl_getfd, retry_on_intr};
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, bind, connect, getsockname,
-    listen, socket_with, sockopt,
-};
+use rustix::io::{Errno, FdFlags, fcntl_getfd};
+use rustix::net::{getsockname, listen, sockopt};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::address;
 use crate::hidden::{hide, unhide};
-use crate::map::{Entrance, Map, Target};
-use crate::options::inherit;
-use crate::say::tell;
-use crate::state::{TABLE, map};
-use crate::sys::{Name, VsockAddress, at, option, replace};
-use crate::table::{Connection, Held, Listener, SLOTS};
+use crate::map::{Entrance, Map};
+use crate::options::{LISTENER_MARK, set_mark};
+use crate::say::{complain, tell};
+use crate::state::{TABLE, map, owns};
+use crate::sys::{Name, at, option};
+use crate::table::{Held, Listener, SLOTS, State};
 use crate::watch;
 
-/// Mark of this library in the `data` of the inner watches. The lower half is the watched
-/// descriptor.
-pub(crate) const COOKIE: u64 = 0x7461_7574_0000_0000;
+/// Time after which a listener without a VMCI socket tries again to get its port.
+const AGAIN_AFTER: u64 = 1000;
 
 /// Reason why a listening socket accepts TCP connections only.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Stays {
     /// The map does not name it.
     Unmapped,
     /// The step failed with this error.
     Failed(&'static str, Errno),
+    /// Another process has the VMCI port.
+    Taken(&'static str, u32),
     /// Another listening socket of this program, usually of the other address family, has the VMCI
     /// port.
     Doubled,
+    /// More than one epoll instance watches it already.
+    Watched,
 }
 
 impl fmt::Display for Stays {
@@ -53,7 +54,30 @@ impl fmt::Display for Stays {
         match self {
             Self::Unmapped => f.write_str("not in the map"),
             Self::Failed(what, error) => write!(f, "{what}: {error}"),
+            Self::Taken(what, port) => write!(f, "{what} {port}: {}", Errno::ADDRINUSE),
             Self::Doubled => f.write_str("another socket of this program accepts its VMCI connections"),
+            Self::Watched => f.write_str("more than one epoll instance watches it already"),
+        }
+    }
+}
+
+impl Stays {
+    /// The advice for a socket that cannot be opened.
+    pub(crate) fn hint(&self) -> &'static str {
+        let Self::Failed(_, error) = self else {
+            return "end the other program that has this VMCI port, or give one of them another port in the map";
+        };
+        match *error {
+            Errno::ACCESS | Errno::PERM => {
+                "ports below 1024 require root; on the host, give the program's user write permission for the socket's folder"
+            }
+            Errno::AFNOSUPPORT => {
+                "load the kernel module `vsock`, and in a guest `vmw_vsock_virtio_transport`"
+            }
+            Errno::ADDRNOTAVAIL | Errno::NODEV => "give this VM a VMCI device (`[vmci]` in its file)",
+            Errno::NOENT | Errno::NOTDIR => "name the VMCI socket of a VM that is there in the map",
+            Errno::MFILE | Errno::NFILE => "raise the limit of open files (`ulimit -n`)",
+            _ => "remove its line from the map if it is to stay TCP",
         }
     }
 }
@@ -62,15 +86,8 @@ fn failed(what: &'static str) -> impl Fn(Errno) -> Stays {
     move |error| Stays::Failed(what, error)
 }
 
-/// Turns a listening TCP socket into a listener for both. Returns the address that it is bound to.
-pub(crate) fn combine(fd: RawFd, backlog: c_int, map: &Map) -> Result<SocketAddr, (SocketAddr, Stays)> {
-    let nowhere = SocketAddr::new(address::unspecified(false), 0);
-    let Some(bound) = tcp_name(fd) else { return Err((nowhere, Stays::Unmapped)) };
-    let Some(entrance) = map.entrance(bound) else { return Err((bound, Stays::Unmapped)) };
-    make(fd, backlog, bound, entrance).map(|()| bound).map_err(|why| (bound, why))
-}
-
-fn tcp_name(fd: RawFd) -> Option<SocketAddr> {
+/// The address of a TCP socket within the table; `None` for other descriptors.
+pub(crate) fn tcp_name(fd: RawFd) -> Option<SocketAddr> {
     if usize::try_from(fd).ok()? >= SLOTS
         || option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL).ok()? != libc::IPPROTO_TCP
     {
@@ -82,99 +99,95 @@ fn tcp_name(fd: RawFd) -> Option<SocketAddr> {
     }
 }
 
+/// Tells whether this is a listening TCP socket.
+pub(crate) fn is_listening(fd: RawFd) -> bool {
+    option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1)
+        && option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
+}
+
+/// Gives a listening TCP socket its VMCI socket. Returns the address that it is bound to.
+pub(crate) fn attach(fd: RawFd, backlog: c_int, map: &Map) -> Result<SocketAddr, (SocketAddr, Stays)> {
+    let nowhere = SocketAddr::new(address::unspecified(false), 0);
+    let Some(bound) = tcp_name(fd) else { return Err((nowhere, Stays::Unmapped)) };
+    let Some(entrance) = map.entrance(bound) else { return Err((bound, Stays::Unmapped)) };
+    make(fd, backlog, bound, entrance).map(|()| bound).map_err(|why| (bound, why))
+}
+
 fn make(fd: RawFd, backlog: c_int, bound: SocketAddr, entrance: &Entrance) -> Result<(), Stays> {
-    let program = at(fd).map_err(failed("its descriptor"))?;
-    let (vmci, port) = match entrance {
-        Entrance::Vsock(port) => vsock(port.unwrap_or(u32::from(bound.port())), backlog)?,
-        Entrance::Unix(path, port) => unix(path, port.unwrap_or(u32::from(bound.port())), backlog)?,
-    };
-    let flags = fcntl_getfl(program).map_err(failed("its flags"))?;
-    let cloexec = fcntl_getfd(program).map_err(failed("its flags"))?.contains(FdFlags::CLOEXEC);
-    let both = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll"))?;
-    let tcp = hide(fd, cloexec).map_err(failed("a descriptor more"))?;
-    let vmci =
-        hide(vmci.as_raw_fd(), cloexec).inspect_err(|_| unhide(tcp)).map_err(failed("a descriptor more"))?;
-    let placed = (|| {
-        for hidden in [tcp, vmci] {
-            let data = EventData::new_u64(COOKIE | u64::from(hidden as u32));
-            epoll::add(&both, at(hidden)?, data, EventFlags::IN)?;
-        }
-        // Both sockets are polled in turn and must not block. The program's own flag is kept at the
-        // instance.
-        fcntl_setfl(at(tcp)?, flags | OFlags::NONBLOCK)?;
-        fcntl_setfl(&both, flags & OFlags::NONBLOCK)?;
-        let watched = watch::lift(fd).map_err(|_| Errno::NOTSUP)?;
-        let placed = replace(fd, both.as_raw_fd(), cloexec);
-        let watched =
-            watched.map(|watch| crate::table::Watch { events: watch::for_listener(watch.events), ..watch });
-        watch::put(fd, watched);
-        placed
-    })();
-    if let Err(error) = placed {
-        let _ = fcntl_setfl(program, flags);
-        unhide(tcp);
-        unhide(vmci);
-        return Err(Stays::Failed("its descriptor", error));
+    let program = at(fd).map_err(failed("cannot use the descriptor"))?;
+    let cookie = sockopt::socket_cookie(program).map_err(failed("cannot read the socket's cookie"))?;
+    if TABLE.watch(fd).is_err() {
+        return Err(Stays::Watched);
     }
-    TABLE.set(fd, Held::Listener(Listener { tcp, vmci: Some(vmci), port }));
+    let listener = Listener {
+        cookie,
+        vmci: None,
+        port: 0,
+        backlog,
+        armed: false,
+        non_blocking: false,
+        retry: now() + AGAIN_AFTER,
+    };
+    TABLE.set(fd, Held::Listener(listener));
+    let given = give(fd, listener, bound, entrance);
+    // A listener whose port is taken tries again later.
+    if let Err(Stays::Failed(..)) = given {
+        TABLE.end(fd, cookie);
+    }
+    if let Held::Listener(known) = TABLE.get(fd)
+        && TABLE.waited.has(known.port)
+    {
+        arm(fd, known);
+    }
+    given
+}
+
+/// Gives a listener in the table its VMCI socket, unless its entry has ended meanwhile.
+fn give(fd: RawFd, listener: Listener, bound: SocketAddr, entrance: &Entrance) -> Result<(), Stays> {
+    let flags = at(fd).and_then(fcntl_getfd).map_err(failed("cannot read the descriptor's flags"))?;
+    let (vmci, port) = match entrance::open(entrance, bound.port()) {
+        Err(Stays::Taken(_, port)) if is_ours(port) => return Err(Stays::Doubled),
+        opened => opened?,
+    };
+    set_mark(vmci.as_raw_fd(), LISTENER_MARK);
+    let vmci = hide(vmci.as_raw_fd(), flags.contains(FdFlags::CLOEXEC))
+        .map_err(failed("cannot duplicate the VMCI socket"))?;
+    let before = TABLE.change(fd, listener.cookie, |state| match state.vmci {
+        None => State { vmci: Some(vmci), armed: false, ..state },
+        Some(_) => state,
+    });
+    if before.is_none_or(|state| state.vmci.is_some()) {
+        // Another thread was faster, or has closed the listener.
+        unhide(vmci);
+        return Ok(());
+    }
+    TABLE.set_port(fd, port);
+    share(fd, listener.cookie, vmci, port);
+    if TABLE.watch(fd).is_ok_and(|watch| watch.is_some_and(|watch| watch::reads(watch.events))) {
+        arm(fd, Listener { vmci: Some(vmci), port, armed: false, ..listener });
+    }
     Ok(())
 }
 
-fn vsock(port: u32, backlog: c_int) -> Result<(OwnedFd, u32), Stays> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket =
-        socket_with(AddressFamily::VSOCK, SocketType::STREAM, flags, None).map_err(failed("AF_VSOCK"))?;
-    let anywhere = VsockAddress { cid: libc::VMADDR_CID_ANY, port, to_host: false };
-    bind(&socket, &anywhere).map_err(|error| taken(error, port, "its VMCI port"))?;
-    listen(&socket, backlog).map_err(failed("listening"))?;
-    Ok((socket, port))
-}
-
-/// Listens on a Unix socket `<path>_<port>`. A file that an earlier program left there is removed.
-fn unix(path: &Path, port: u32, backlog: c_int) -> Result<(OwnedFd, u32), Stays> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let file = PathBuf::from(format!("{}_{port}", path.display()));
-    let address = SocketAddrUnix::new(&file).map_err(failed("its path"))?;
-    let socket =
-        socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed("AF_UNIX"))?;
-    match bind(&socket, &address) {
-        Err(Errno::ADDRINUSE) if is_left_over(&file) => in_place_of(&file, || bind(&socket, &address)),
-        result => result,
+/// Gives the other numbers of a listener its new VMCI socket, too.
+fn share(fd: RawFd, cookie: u64, vmci: RawFd, port: u32) {
+    for other in TABLE.numbers().filter(|other| *other != fd) {
+        let Held::Listener(known) = TABLE.get(other) else { continue };
+        if known.cookie != cookie || known.vmci.is_some() {
+            continue;
+        }
+        let Ok(flags) = at(other).and_then(fcntl_getfd) else { continue };
+        let Ok(copy) = hide(vmci, flags.contains(FdFlags::CLOEXEC)) else { continue };
+        let before = TABLE.change(other, cookie, |state| match state.vmci {
+            None => State { vmci: Some(copy), armed: false, ..state },
+            Some(_) => state,
+        });
+        if before.is_none_or(|state| state.vmci.is_some()) {
+            unhide(copy);
+        } else {
+            TABLE.set_port(other, port);
+        }
     }
-    .map_err(|error| taken(error, port, "its Unix socket"))?;
-    listen(&socket, backlog).map_err(failed("listening"))?;
-    Ok((socket, port))
-}
-
-/// Tells whether this is the file of a Unix socket that no longer exists. A stream connect cannot
-/// distinguish that from a socket that does not listen yet. A datagram connect can: it is refused
-/// if there is no socket, and fails with `EPROTOTYPE` if there is one.
-fn is_left_over(file: &Path) -> bool {
-    let is_socket = std::fs::symlink_metadata(file).is_ok_and(|file| file.file_type().is_socket());
-    let Ok(address) = SocketAddrUnix::new(file) else { return false };
-    let asks = |other| connect(other, &address) == Err(Errno::CONNREFUSED);
-    is_socket
-        && socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).is_ok_and(asks)
-}
-
-/// Removes a file that is left over and binds its path. A lock on the folder serialises several
-/// programs that do so; each checks the file again.
-fn in_place_of(file: &Path, bind: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
-    let folder = file.parent().and_then(|folder| File::open(folder).ok()).ok_or(Errno::ADDRINUSE)?;
-    retry_on_intr(|| flock(&folder, FlockOperation::LockExclusive))?;
-    if is_left_over(file) {
-        let _ = std::fs::remove_file(file);
-    }
-    let bound = bind();
-    // Unlock explicitly: a child may have another descriptor of the lock.
-    let _ = flock(&folder, FlockOperation::Unlock);
-    bound
-}
-
-/// The reason for a failed bind. Programs that listen with one socket for each family use the same
-/// port twice.
-fn taken(error: Errno, port: u32, what: &'static str) -> Stays {
-    if error == Errno::ADDRINUSE && is_ours(port) { Stays::Doubled } else { Stays::Failed(what, error) }
 }
 
 /// Tells whether a listener of this program has this VMCI port.
@@ -184,90 +197,103 @@ fn is_ours(port: u32) -> bool {
     TABLE.numbers().any(has)
 }
 
-/// Result of one accept attempt.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// Descriptor of an accepted VMCI connection, and its peer.
-    Vmci(RawFd, SocketAddr),
-    /// Descriptor of an accepted TCP connection. The program already has the address of its peer.
-    Tcp(RawFd),
-    /// No connection is waiting.
-    Nothing,
-    /// The accept failed.
-    Failed(Errno),
+/// Lets the VMCI socket of a listener accept connections, since the program waits for them now.
+/// Returns the listener as it is afterwards.
+pub(crate) fn arm(fd: RawFd, listener: Listener) -> Listener {
+    let (Some(vmci), false) = (listener.vmci, listener.armed) else { return listener };
+    let armed =
+        at(vmci).and_then(|socket| listen(socket, listener.backlog)).and_then(|()| watch::follow(fd, vmci));
+    if let Err(error) = armed {
+        stays_tcp(listener, error);
+        return Listener { vmci: None, ..listener };
+    }
+    if owns() {
+        TABLE.waited.add(listener.port);
+        TABLE.change(fd, listener.cookie, |state| State { armed: state.vmci == Some(vmci), ..state });
+    }
+    Listener { armed: true, ..listener }
 }
 
-/// Accepts one connection if there is one. `tcp` accepts from the TCP socket.
-pub(crate) fn look(
-    fd: RawFd,
-    listener: Listener,
-    flags: c_int,
-    tcp: &dyn Fn(RawFd) -> Result<RawFd, Errno>,
-) -> Look {
-    let tcp = || match tcp(listener.tcp) {
-        Ok(accepted) => {
-            TABLE.forget(accepted);
-            Look::Tcp(accepted)
-        }
-        Err(Errno::AGAIN) => Look::Nothing,
-        Err(error) => Look::Failed(error),
-    };
-    let vmci = || vmci(listener, flags);
-    let one_after_the_other = |first: Look, second: &dyn Fn() -> Look| match first {
-        Look::Nothing => second(),
-        found => found,
-    };
-    if TABLE.turn(fd).is_multiple_of(2) {
-        one_after_the_other(vmci(), &tcp)
-    } else {
-        one_after_the_other(tcp(), &vmci)
+/// Gives up the VMCI socket of a listener that cannot be watched or does not listen.
+pub(crate) fn stays_tcp(listener: Listener, error: Errno) {
+    complain!(
+        "a listener accepts TCP connections only: its VMCI socket cannot be watched: {error}\n\
+         hint: for ENOSPC, raise `sysctl fs.epoll.max_user_watches`; then start the program again"
+    );
+    hand_over(listener);
+}
+
+/// Tries again to get the VMCI port of a listener that lacks it, since the program accepts
+/// connections. At most once a second.
+pub(crate) fn try_again(fd: RawFd, listener: Listener) {
+    if listener.vmci.is_none() && now() >= listener.retry {
+        attach_again(fd, listener);
     }
 }
 
-fn vmci(listener: Listener, flags: c_int) -> Look {
-    let Some(Ok(socket)) = listener.vmci.map(at) else { return Look::Nothing };
-    let flags = SocketFlags::from_bits_retain(flags as u32) & (SocketFlags::NONBLOCK | SocketFlags::CLOEXEC);
-    let (accepted, from) = match acceptfrom_with(socket, flags) {
-        Ok(accepted) => accepted,
-        Err(Errno::MFILE) => return Look::Failed(Errno::MFILE),
-        Err(Errno::NFILE) => return Look::Failed(Errno::NFILE),
-        // A connection that was closed before it was accepted does not count.
-        Err(_) => return Look::Nothing,
-    };
-    let (target, port) = match from.map(Name::from) {
-        Some(Name::Vsock(address)) => (Target::Cid(address.cid), address.port),
-        _ => (of_unix_socket(listener), TABLE.turn(listener.tcp) as u32 | 0xc000),
-    };
-    let number = accepted.as_raw_fd();
-    inherit(listener.tcp, number);
-    let at_tcp = tcp_name(listener.tcp);
-    let v6 = at_tcp.is_some_and(|name| name.is_ipv6());
-    let peer = address::of_peer(map(), &target, port, v6);
-    let local = at_tcp.unwrap_or_else(|| SocketAddr::new(address::unspecified(v6), 0));
-    let no_delay = option(listener.tcp, libc::SOL_TCP, libc::TCP_NODELAY).is_ok_and(|set| set != 0);
-    let cookie = sockopt::socket_cookie(&accepted).unwrap_or_default();
-    TABLE.forget(number);
-    TABLE.set(number, Held::Connection(Connection { cookie, peer, local, no_delay, unasked: false }));
-    tell!("accept {local}: {target} port {port} as {peer}");
-    // From here on the descriptor belongs to the program.
-    std::mem::forget(accepted);
-    Look::Vmci(number, peer)
+/// Tries to get the VMCI port of a listener back.
+pub(crate) fn attach_again(fd: RawFd, listener: Listener) {
+    let (Some(map), true) = (map(), owns()) else { return };
+    // Before the attempt, so that every kind of failure has a pause.
+    TABLE.set_retry(fd, now() + AGAIN_AFTER);
+    let Some(bound) = tcp_name(fd) else { return };
+    if map.entrance(bound).is_some_and(|entrance| give(fd, listener, bound, entrance).is_ok()) {
+        tell!("listen {bound}: TCP and VMCI");
+    }
 }
 
-/// The VM whose guest connects through a Unix socket.
-fn of_unix_socket(listener: Listener) -> Target {
-    let name = listener.vmci.and_then(|fd| getsockname(at(fd).ok()?).ok()).map(Name::from);
-    let vm = match &name {
-        Some(Name::Unix(Some(path))) => of_unix_name(path).map_or("", |(vm, _)| vm),
-        _ => "",
-    };
-    Target::Unix(PathBuf::from(vm))
+/// Gives up the VMCI socket of a listener at all its numbers, because it is passed to another
+/// process, which may get the port now, or because it does not work. If this process continues to
+/// accept, it tries to get the port back.
+pub(crate) fn hand_over(listener: Listener) {
+    if !owns() {
+        return;
+    }
+    for fd in TABLE.numbers() {
+        let Held::Listener(other) = TABLE.get(fd) else { continue };
+        if other.cookie != listener.cookie {
+            continue;
+        }
+        TABLE.set_retry(fd, now() + AGAIN_AFTER);
+        if let Some(vmci) = TABLE.take_vmci(fd, other.cookie) {
+            watch::leave(fd, vmci);
+            unhide(vmci);
+        }
+    }
 }
 
-/// Splits `<path>_<port>` into the path of the VM's socket and the port.
-pub(crate) fn of_unix_name(path: &Path) -> Option<(&str, u32)> {
-    let (vm, port) = path.to_str()?.rsplit_once('_')?;
-    Some((vm, port.parse().ok()?))
+/// Finds the VMCI socket of a listening TCP socket that this process inherited, among the
+/// descriptors of these numbers.
+pub(crate) fn inherited(fd: RawFd, numbers: &[RawFd], map: &Map) -> Option<Listener> {
+    let bound = tcp_name(fd)?;
+    let entrance = map.entrance(bound)?;
+    let is_it = |number: RawFd| {
+        !TABLE.is_held(number)
+            && option(number, libc::SOL_SOCKET, libc::SO_PRIORITY) == Ok(LISTENER_MARK)
+            && at(number)
+                .and_then(getsockname)
+                .is_ok_and(|name| entrance::is_named(&name.into(), entrance, bound.port()))
+    };
+    let vmci = numbers.iter().copied().find(|number| is_it(*number))?;
+    let port = match at(vmci).and_then(getsockname).map(Name::from) {
+        Ok(Name::Vsock(address)) => address.port,
+        _ => u32::from(bound.port()),
+    };
+    Some(Listener {
+        cookie: at(fd).and_then(sockopt::socket_cookie).ok()?,
+        vmci: Some(vmci),
+        port,
+        backlog: libc::SOMAXCONN,
+        armed: false,
+        non_blocking: false,
+        retry: 0,
+    })
+}
+
+/// The monotonic clock in milliseconds.
+pub(crate) fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
 #[cfg(test)]

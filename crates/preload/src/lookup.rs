@@ -3,24 +3,28 @@
 
 use std::os::fd::RawFd;
 
-use rustix::fs::{FileType, fstat};
 use rustix::net::sockopt;
 
-use crate::hidden::closing;
-use crate::state::TABLE;
+use crate::hidden::{is_there, lost, release};
+use crate::state::{TABLE, owns};
 use crate::sys::at;
 use crate::table::{Connection, Held, Listener};
 
-/// The listener of a descriptor; `None` if it is none, or if a socket replaced it without the
-/// library noticing.
+/// The listener of a descriptor; `None` if it is none, or no longer the same socket. Its VMCI
+/// socket is there.
 pub(crate) fn listener(fd: RawFd) -> Option<Listener> {
     let Held::Listener(listener) = TABLE.get(fd) else { return None };
-    match at(fd).and_then(fstat) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Socket => Some(listener),
-        _ => {
-            let _ = closing(fd);
-            None
+    if at(fd).and_then(sockopt::socket_cookie) != Ok(listener.cookie) {
+        // Only the entry: the watch of the number may be that of the file which has it now.
+        release(fd, listener);
+        return None;
+    }
+    match listener.vmci {
+        Some(vmci) if !is_there(vmci) => {
+            lost(vmci);
+            Some(Listener { vmci: None, armed: false, ..listener })
         }
+        _ => Some(listener),
     }
 }
 
@@ -30,6 +34,9 @@ pub(crate) fn connection(fd: RawFd) -> Option<Connection> {
     if at(fd).and_then(sockopt::socket_cookie) == Ok(connection.cookie) {
         return Some(connection);
     }
-    TABLE.forget(fd);
+    if owns() {
+        // As above.
+        TABLE.set(fd, Held::Nothing);
+    }
     None
 }

@@ -75,12 +75,37 @@ pub(crate) enum Target {
     Unix(PathBuf),
 }
 
-impl fmt::Display for Target {
+/// A machine that connects to this one. Borrowed, because accept must not allocate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Machine<'a> {
+    /// By its context ID.
+    Cid(u32),
+    /// By the path of its Unix socket.
+    Unix(&'a Path),
+}
+
+impl fmt::Display for Machine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cid(cid) => write!(f, "cid {cid}"),
             Self::Unix(path) => write!(f, "unix {}", path.display()),
         }
+    }
+}
+
+impl Target {
+    /// The machine.
+    pub(crate) fn machine(&self) -> Machine<'_> {
+        match self {
+            Self::Cid(cid) => Machine::Cid(*cid),
+            Self::Unix(path) => Machine::Unix(path),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.machine(), f)
     }
 }
 
@@ -161,12 +186,11 @@ impl Map {
         self.peers.iter().find(|peer| peer.ip == ip && peer.ports.has(to.port()))
     }
 
-    /// The address of a machine, if a line gives one. IPv6 sockets get an IPv6 address if there is
-    /// one; other sockets get only IPv4 addresses.
-    pub(crate) fn address_of(&self, target: &Target, v6: bool) -> Option<IpAddr> {
-        let mut all = self.peers.iter().filter(|peer| peer.target == *target).map(|peer| peer.ip);
-        let first = |wanted: bool| all.clone().find(|ip| ip.is_ipv6() == wanted);
-        first(v6).or_else(|| all.find(|_| v6))
+    /// The first address of a machine, if a line gives one: of this family (true for IPv6), or of
+    /// any.
+    pub(crate) fn address_of(&self, machine: Machine<'_>, v6: Option<bool>) -> Option<IpAddr> {
+        let mut all = self.peers.iter().filter(|peer| peer.target.machine() == machine).map(|peer| peer.ip);
+        all.find(|ip| v6.is_none_or(|v6| ip.is_ipv6() == v6))
     }
 
     /// The entrance of a socket that listens at `at`, if a line names it.

@@ -12,9 +12,28 @@ use rustix::net::sockopt::{self, Timeout};
 use crate::sys::{at, option, set_option, set_option_u64};
 use crate::table::Connection;
 
-/// Value of `SO_PRIORITY` that marks a VMCI connection for this library in another process, or in
-/// another program after exec. `SO_PRIORITY` has no effect on such a socket.
-pub(crate) const MARK: c_int = 6;
+/// Values of `SO_PRIORITY` that mark the sockets of this library in another process, or in another
+/// program after exec. `SO_PRIORITY` has no effect on such sockets. This one is for the connection
+/// of an IPv4 socket.
+const V4_MARK: c_int = 6;
+/// The mark of the connection of an IPv6 socket.
+const V6_MARK: c_int = 5;
+/// The mark of the VMCI socket of a listener.
+pub(crate) const LISTENER_MARK: c_int = 4;
+
+/// Marks a socket.
+pub(crate) fn set_mark(fd: RawFd, mark: c_int) {
+    let _ = set_option(fd, libc::SOL_SOCKET, libc::SO_PRIORITY, mark);
+}
+
+/// Tells whether a marked connection is that of an IPv6 socket; `None` if it is not marked.
+pub(crate) fn marked_family(fd: RawFd) -> Option<bool> {
+    match option(fd, libc::SOL_SOCKET, libc::SO_PRIORITY) {
+        Ok(V4_MARK) => Some(false),
+        Ok(V6_MARK) => Some(true),
+        _ => None,
+    }
+}
 
 /// Largest segment size that programs see, that of the loopback interface.
 const SEGMENT: c_int = 65_483;
@@ -59,6 +78,45 @@ pub(crate) enum Set {
     Refuse,
 }
 
+/// Options that are accepted without effect, and the answer to a program that reads them: TCP's
+/// default (`man 7 tcp`, `man 7 ip`), unless a comment says otherwise.
+const IGNORED: &[(c_int, c_int, Get)] = &[
+    (libc::SOL_TCP, libc::TCP_CORK, Get::Value(0)),
+    (libc::SOL_TCP, libc::TCP_QUICKACK, Get::Value(1)),
+    (libc::SOL_TCP, libc::TCP_KEEPIDLE, Get::Value(7200)),
+    (libc::SOL_TCP, libc::TCP_KEEPINTVL, Get::Value(75)),
+    (libc::SOL_TCP, libc::TCP_KEEPCNT, Get::Value(9)),
+    (libc::SOL_TCP, libc::TCP_USER_TIMEOUT, Get::Value(0)),
+    (libc::SOL_TCP, libc::TCP_SYNCNT, Get::Value(6)),
+    (libc::SOL_TCP, libc::TCP_LINGER2, Get::Value(60)),
+    (libc::SOL_TCP, libc::TCP_DEFER_ACCEPT, Get::Value(0)),
+    // TCP's depends on the connection.
+    (libc::SOL_TCP, libc::TCP_WINDOW_CLAMP, Get::Value(SEGMENT)),
+    (libc::SOL_TCP, libc::TCP_MAXSEG, Get::Value(SEGMENT)),
+    (libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT, Get::Value(0)),
+    (libc::SOL_TCP, libc::TCP_THIN_LINEAR_TIMEOUTS, Get::Value(0)),
+    (libc::SOL_TCP, libc::TCP_THIN_DUPACK, Get::Value(0)),
+    // The name `vmci`.
+    (libc::SOL_TCP, libc::TCP_CONGESTION, Get::Congestion),
+    (libc::SOL_TCP, libc::TCP_FASTOPEN, Get::Value(0)),
+    (libc::SOL_TCP, libc::TCP_FASTOPEN_CONNECT, Get::Value(0)),
+    (libc::SOL_IP, libc::IP_TOS, Get::Value(0)),
+    (libc::SOL_IP, libc::IP_TTL, Get::Value(64)),
+    (libc::SOL_IP, libc::IP_MTU_DISCOVER, Get::Value(libc::IP_PMTUDISC_WANT)),
+    (libc::SOL_IP, libc::IP_RECVERR, Get::Value(0)),
+    (libc::SOL_IP, libc::IP_BIND_ADDRESS_NO_PORT, Get::Value(0)),
+    (libc::SOL_IPV6, libc::IPV6_TCLASS, Get::Value(0)),
+    (libc::SOL_IPV6, libc::IPV6_UNICAST_HOPS, Get::Value(64)),
+    (libc::SOL_IPV6, libc::IPV6_V6ONLY, Get::Value(0)),
+    (libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, Get::Value(libc::IP_PMTUDISC_WANT)),
+    (libc::SOL_IPV6, libc::IPV6_RECVERR, Get::Value(0)),
+    (libc::SOL_SOCKET, libc::SO_PRIORITY, Get::Value(0)),
+];
+
+fn ignored(level: c_int, name: c_int) -> Option<Get> {
+    IGNORED.iter().find(|(its_level, its_name, _)| (*its_level, *its_name) == (level, name)).map(|it| it.2)
+}
+
 /// The answer for an option.
 pub(crate) fn get(level: c_int, name: c_int, connection: &Connection) -> Get {
     let v6 = connection.peer.is_ipv6();
@@ -66,22 +124,11 @@ pub(crate) fn get(level: c_int, name: c_int, connection: &Connection) -> Get {
         (libc::SOL_SOCKET, libc::SO_DOMAIN) => Get::Value(if v6 { libc::AF_INET6 } else { libc::AF_INET }),
         (libc::SOL_SOCKET, libc::SO_PROTOCOL) => Get::Value(libc::IPPROTO_TCP),
         (libc::SOL_TCP, libc::TCP_NODELAY) => Get::Value(connection.no_delay.into()),
-        (libc::SOL_TCP, libc::TCP_MAXSEG) => Get::Value(SEGMENT),
         (libc::SOL_TCP, libc::TCP_INFO) => Get::TcpInfo,
-        (libc::SOL_TCP, libc::TCP_CONGESTION) => Get::Congestion,
-        // The kernel's defaults (`man 7 tcp`).
-        (libc::SOL_TCP, libc::TCP_KEEPIDLE) => Get::Value(7200),
-        (libc::SOL_TCP, libc::TCP_KEEPINTVL) => Get::Value(75),
-        (libc::SOL_TCP, libc::TCP_KEEPCNT) => Get::Value(9),
-        (libc::SOL_TCP, libc::TCP_QUICKACK) => Get::Value(1),
-        (libc::SOL_IP, libc::IP_TTL) | (libc::SOL_IPV6, libc::IPV6_UNICAST_HOPS) => Get::Value(64),
-        (libc::SOL_TCP, libc::TCP_CORK | libc::TCP_USER_TIMEOUT | libc::TCP_DEFER_ACCEPT)
-        | (libc::SOL_IP, libc::IP_TOS)
-        | (libc::SOL_IPV6, libc::IPV6_TCLASS | libc::IPV6_V6ONLY)
-        | (libc::SOL_SOCKET, libc::SO_PRIORITY) => Get::Value(0),
-        (libc::SOL_SOCKET, _) => Get::Kernel,
-        // Kernel TLS, SO_ORIGINAL_DST and other options that only a TCP connection has.
-        _ => Get::Refuse,
+        // Others are kernel TLS, SO_ORIGINAL_DST and what else only a TCP connection has.
+        _ => {
+            ignored(level, name).unwrap_or(if level == libc::SOL_SOCKET { Get::Kernel } else { Get::Refuse })
+        }
     }
 }
 
@@ -89,55 +136,19 @@ pub(crate) fn get(level: c_int, name: c_int, connection: &Connection) -> Get {
 pub(crate) fn set(level: c_int, name: c_int) -> Set {
     match (level, name) {
         (libc::SOL_TCP, libc::TCP_NODELAY) => Set::NoDelay,
-        (
-            libc::SOL_TCP,
-            libc::TCP_CORK
-            | libc::TCP_QUICKACK
-            | libc::TCP_KEEPIDLE
-            | libc::TCP_KEEPINTVL
-            | libc::TCP_KEEPCNT
-            | libc::TCP_USER_TIMEOUT
-            | libc::TCP_SYNCNT
-            | libc::TCP_LINGER2
-            | libc::TCP_DEFER_ACCEPT
-            | libc::TCP_WINDOW_CLAMP
-            | libc::TCP_MAXSEG
-            | libc::TCP_NOTSENT_LOWAT
-            | libc::TCP_THIN_LINEAR_TIMEOUTS
-            | libc::TCP_THIN_DUPACK
-            | libc::TCP_CONGESTION
-            | libc::TCP_FASTOPEN
-            | libc::TCP_FASTOPEN_CONNECT,
-        )
-        | (
-            libc::SOL_IP,
-            libc::IP_TOS
-            | libc::IP_TTL
-            | libc::IP_MTU_DISCOVER
-            | libc::IP_RECVERR
-            | libc::IP_BIND_ADDRESS_NO_PORT,
-        )
-        | (
-            libc::SOL_IPV6,
-            libc::IPV6_TCLASS
-            | libc::IPV6_UNICAST_HOPS
-            | libc::IPV6_V6ONLY
-            | libc::IPV6_MTU_DISCOVER
-            | libc::IPV6_RECVERR,
-        )
-        | (libc::SOL_SOCKET, libc::SO_PRIORITY) => Set::Ignore,
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => Set::ReceiveBuffer,
         // Time stamps of packets, which do not exist here.
         (libc::SOL_SOCKET, libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | libc::SO_TIMESTAMPING) => Set::Refuse,
+        _ if ignored(level, name).is_some() => Set::Ignore,
         (libc::SOL_SOCKET, _) => Set::Kernel,
         _ => Set::Refuse,
     }
 }
 
 /// Copies the options of a TCP socket to the new VMCI connection that replaces it or was accepted
-/// from it.
-pub(crate) fn inherit(tcp: RawFd, vmci: RawFd) {
-    let _ = set_option(vmci, libc::SOL_SOCKET, libc::SO_PRIORITY, MARK);
+/// from it. `v6` is true for an IPv6 socket.
+pub(crate) fn inherit(tcp: RawFd, vmci: RawFd, v6: bool) {
+    set_mark(vmci, if v6 { V6_MARK } else { V4_MARK });
     let (Ok(from), Ok(to)) = (at(tcp), at(vmci)) else { return };
     for timeout in [Timeout::Recv, Timeout::Send] {
         if let Ok(Some(time)) = sockopt::socket_timeout(from, timeout) {
@@ -229,6 +240,16 @@ mod tests {
         assert_eq!(get(libc::SOL_SOCKET, libc::SO_ERROR, &four), Get::Kernel);
         assert_eq!(get(libc::SOL_TCP, libc::TCP_NODELAY, &four), Get::Value(1));
         assert_eq!(get(libc::SOL_TCP, libc::TCP_ULP, &four), Get::Refuse);
+    }
+
+    #[test]
+    fn options_without_effect_can_be_read() {
+        let four = connection("10.0.0.7:80");
+        for (level, name, value) in IGNORED {
+            assert_eq!(set(*level, *name), Set::Ignore, "{level} {name}");
+            assert_eq!(get(*level, *name, &four), *value, "{level} {name}");
+            assert!(!matches!(value, Get::Kernel | Get::Refuse), "{level} {name}");
+        }
     }
 
     #[test]

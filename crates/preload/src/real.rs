@@ -5,7 +5,9 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-use libc::{epoll_event, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{
+    epoll_event, fd_set, iovec, msghdr, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+};
 use rustix::io::Errno;
 
 use crate::sys::set_errno;
@@ -85,6 +87,11 @@ macro_rules! real {
     }};
 }
 
+unsafe extern "C-unwind" {
+    /// Ends the calling thread if it has been cancelled (`man 3 pthread_testcancel`).
+    pub(crate) fn pthread_testcancel();
+}
+
 real! {
     connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
     listen(fd: c_int, backlog: c_int) -> c_int;
@@ -108,4 +115,12 @@ real! {
     ioctl(fd: c_int, request: libc::c_ulong; argument: usize) -> c_int;
     epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
     poll(polled: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int) -> c_int;
+    ppoll(polled: *mut libc::pollfd, count: libc::nfds_t, timeout: *const timespec, signals: *const sigset_t) -> c_int;
+    select(count: c_int, reading: *mut fd_set, writing: *mut fd_set, failing: *mut fd_set, timeout: *mut timeval) -> c_int;
+    pselect(count: c_int, reading: *mut fd_set, writing: *mut fd_set, failing: *mut fd_set, timeout: *const timespec, signals: *const sigset_t) -> c_int;
+    write(fd: c_int, bytes: *const c_void, len: size_t) -> ssize_t;
+    writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t;
+    recv(fd: c_int, bytes: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
+    recvfrom(fd: c_int, bytes: *mut c_void, len: size_t, flags: c_int, from: *mut sockaddr, from_len: *mut socklen_t) -> ssize_t;
+    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
 }

@@ -2,10 +2,11 @@
 
 use std::os::fd::RawFd;
 
-use crate::descriptors::make_plain;
-use crate::say::complain;
-use crate::state::TABLE;
+use crate::hidden::closing;
+use crate::listener::{attach_again, hand_over};
+use crate::state::{TABLE, map};
 use crate::table::Held;
+use crate::{adopt, lookup};
 
 /// Size of a `struct cmsghdr`: length including the header, level and type.
 const HEADER: usize = 16;
@@ -31,20 +32,37 @@ fn passed(mut control: &[u8]) -> impl Iterator<Item = RawFd> {
     })
 }
 
-/// Turns listeners that are about to be passed into TCP sockets again. The receiver would not have
-/// their hidden descriptors.
-pub(crate) fn pass(control: &[u8]) {
+/// Gives up the VMCI ports of listeners that are about to be passed, so that the receiver can have
+/// them. Returns true if there was one.
+pub(crate) fn pass(control: &[u8]) -> bool {
+    let mut any = false;
     for fd in passed(control) {
-        let Held::Listener(listener) = TABLE.get(fd) else { continue };
-        match make_plain(fd, listener) {
-            Ok(()) => complain!(
-                "descriptor {fd} listens for TCP only from now on: it is passed to another process\n\
-                 hint: accept in the process that listens, or start the other process by fork or exec"
-            ),
-            Err(error) => complain!(
-                "descriptor {fd} cannot be used by the process that it is passed to: {error}\n\
-                 hint: remove its address from the map (`listen …`)"
-            ),
+        if let Held::Listener(listener) = TABLE.get(fd) {
+            any |= listener.vmci.is_some();
+            hand_over(listener);
+        }
+    }
+    any
+}
+
+/// Takes the VMCI ports back after [`pass`], because the message was not sent.
+pub(crate) fn keep(control: &[u8]) {
+    for fd in passed(control) {
+        if let Some(listener) = lookup::listener(fd)
+            && listener.vmci.is_none()
+        {
+            attach_again(fd, listener);
+        }
+    }
+}
+
+/// Examines descriptors that this process has received: listeners get VMCI sockets.
+pub(crate) fn receive(control: &[u8]) {
+    for fd in passed(control) {
+        // The number may have been closed without the library noticing.
+        let _ = closing(fd);
+        if let Some(map) = map() {
+            adopt::listener(fd, map);
         }
     }
 }

@@ -9,7 +9,7 @@ use rustix::process::getpid;
 
 use crate::map::{DEFAULT_PATH, Map, MapError};
 use crate::say::{complain, set_verbose};
-use crate::sys::{option, wiped_on_fork};
+use crate::sys::{self, option, wiped_on_fork};
 use crate::table::Table;
 
 /// The descriptors of this process.
@@ -17,21 +17,30 @@ pub(crate) static TABLE: Table = Table::new();
 
 static MAP: OnceLock<Result<Map, MapError>> = OnceLock::new();
 
-/// ID of the process that the table is about. The word is 0 in a child with memory of its own. A
-/// child of vfork shares its parent's memory but has its own descriptors.
+/// ID of the process that the table is about. A child of vfork shares its parent's memory but has
+/// its own descriptors, so it must not become the owner. A forked child becomes it at once, by
+/// [`forked`]. The word is 0 only in a child that was made without the C library's fork.
 static OWNER: OnceLock<&'static AtomicI32> = OnceLock::new();
 
-/// Reads the map and tells whether it can be used. Called when the library is loaded, while the
+/// Reads the map and returns it if it can be used. Called when the library is loaded, while the
 /// process may still read the file and nothing else runs.
-pub(crate) fn load() -> bool {
+pub(crate) fn load() -> Option<&'static Map> {
     if let Ok(place) = wiped_on_fork() {
         let _ = OWNER.set(place);
     }
     owns();
+    sys::after_fork(forked);
     if std::env::var_os("TAUT_VMCI_LOG").is_some_and(|value| value == "1") {
         set_verbose();
     }
-    read_map().is_ok()
+    map()
+}
+
+/// Runs in a forked child before its program does. A child of vfork does not run it.
+extern "C" fn forked() {
+    if let Some(owner) = OWNER.get() {
+        owner.store(getpid().as_raw_nonzero().get(), Relaxed);
+    }
 }
 
 fn read_map() -> &'static Result<Map, MapError> {

@@ -49,6 +49,29 @@ pub(crate) fn set_errno(errno: Errno) {
     unsafe { *libc::__errno_location() = errno.raw_os_error() }
 }
 
+/// Tells whether the kernel sends `SIGPIPE` for `AF_VSOCK`: since Linux 6.7.
+pub(crate) fn kernel_signals() -> bool {
+    let name = rustix::system::uname();
+    let mut numbers = name.release().to_bytes().split(|byte| !byte.is_ascii_digit());
+    let mut number =
+        || numbers.next().and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u32>().ok());
+    (number(), number()) >= (Some(6), Some(7))
+}
+
+/// Sends `SIGPIPE` to the calling thread, as the kernel does for a write to a peer that has gone.
+pub(crate) fn raise_sigpipe() {
+    let (process, thread) = (rustix::process::getpid(), rustix::thread::gettid());
+    // SAFETY: takes numbers only.
+    let _ = checked(unsafe {
+        libc::syscall(
+            libc::SYS_tgkill,
+            process.as_raw_nonzero().get(),
+            thread.as_raw_nonzero().get(),
+            libc::SIGPIPE,
+        )
+    });
+}
+
 /// Allocates a number that is 0 now, and again in each child that has memory of its own.
 pub(crate) fn wiped_on_fork() -> Result<&'static AtomicI32, Errno> {
     const LEN: usize = 4096;
@@ -62,17 +85,71 @@ pub(crate) fn wiped_on_fork() -> Result<&'static AtomicI32, Errno> {
     Ok(unsafe { AtomicI32::from_ptr(page.cast()) })
 }
 
-/// Closes a descriptor of this library.
-pub(crate) fn close(fd: RawFd) {
-    // SAFETY: the call takes only a number. Callers pass numbers that this library opened and hid.
-    let _ = checked(unsafe { libc::syscall(libc::SYS_close, fd) });
+/// Runs `handler` in each child that the C library's fork makes.
+pub(crate) fn after_fork(handler: extern "C" fn()) {
+    // SAFETY: the library, and with it the handler, is never unloaded.
+    let _ = unsafe { libc::pthread_atfork(None, None, Some(handler)) };
+}
+
+/// While it exists, the calling thread is not cancelled (`man 3 pthread_setcancelstate`). The
+/// library's own work must not be unwound.
+pub(crate) struct NotCancelled(c_int);
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+impl NotCancelled {
+    /// Begins.
+    pub(crate) fn begin() -> Self {
+        const DISABLE: c_int = 1;
+        let mut before = 0;
+        // SAFETY: the number is this frame's. Disabling is no point of cancellation.
+        unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
+        Self(before)
+    }
+}
+
+impl Drop for NotCancelled {
+    fn drop(&mut self) {
+        // SAFETY: restores a value that the function has returned. With deferred cancellation, the
+        // usual kind, it is no point of cancellation.
+        unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
+    }
+}
+
+/// Closes a descriptor without the C library's function, so not as a point of cancellation.
+pub(crate) fn close(fd: RawFd) -> Result<(), Errno> {
+    // SAFETY: the call takes only a number. Callers pass numbers that this library opened and hid,
+    // or that the program closes now.
+    checked(unsafe { libc::syscall(libc::SYS_close, fd) }).map(|_| ())
+}
+
+/// Tells whether a thread of this process exists.
+pub(crate) fn is_thread(thread: u32) -> bool {
+    let process = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: takes numbers only; signal 0 is not sent.
+    checked(unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) }).is_ok()
+}
+
+/// Reads the signal number of a file (`F_GETSIG`, `man 2 fcntl`).
+pub(crate) fn signal_number(fd: RawFd) -> Result<c_int, Errno> {
+    const F_GETSIG: c_int = 11;
+    // SAFETY: takes numbers only.
+    checked(unsafe { libc::syscall(libc::SYS_fcntl, fd, F_GETSIG, 0) })
+}
+
+/// Sets the signal number of a file (`F_SETSIG`).
+pub(crate) fn set_signal_number(fd: RawFd, number: c_int) -> Result<(), Errno> {
+    const F_SETSIG: c_int = 10;
+    // SAFETY: takes numbers only. The number has an effect on files with `O_ASYNC` only.
+    checked(unsafe { libc::syscall(libc::SYS_fcntl, fd, F_SETSIG, number) }).map(|_| ())
 }
 
 /// Atomically replaces the descriptor `fd` by a duplicate of `with`.
 pub(crate) fn replace(fd: RawFd, with: RawFd, cloexec: bool) -> Result<(), Errno> {
     let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
-    // SAFETY: the call takes only numbers. Replacing `fd` is the purpose of the program's connect
-    // or listen.
+    // SAFETY: the call takes only numbers. Replacing `fd` is the purpose of the program's connect.
     checked(unsafe { libc::syscall(libc::SYS_dup3, with, fd, flags) }).map(|_| ())
 }
 

@@ -6,19 +6,23 @@
 //! return) or after it has given up the number (before the close). A correct program therefore
 //! never reads a half-written entry. A program may close a descriptor without the library noticing,
 //! by `fclose` or a system call of its own. Users of an entry therefore compare the socket's
-//! cookie, which the kernel never reuses.
+//! cookie, which the kernel never reuses. The parts of a listener that its threads change are one
+//! word with bits of that cookie, so a late change never meets the next socket of the number.
+
+mod slot;
+mod state;
+mod waited;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use slot::{CONNECTION, DUPLICATED, HIDDEN, INSTANCE, LISTENER, NOTHING, Slot};
+pub(crate) use state::State;
+use waited::Waited;
 
 /// Number of entries. Descriptors with greater numbers stay TCP.
 pub(crate) const SLOTS: usize = 65_536;
-
-const NOTHING: u32 = 0;
-const CONNECTION: u32 = 1;
-const LISTENER: u32 = 2;
-const HIDDEN: u32 = 3;
 
 /// A VMCI connection that replaced the program's TCP socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +31,7 @@ pub(crate) struct Connection {
     pub(crate) cookie: u64,
     /// Address of the peer, as the program sees it.
     pub(crate) peer: SocketAddr,
-    /// Local address; unspecified if the program has not asked for it yet.
+    /// Local address. An unspecified one is replaced when the program asks for it.
     pub(crate) local: SocketAddr,
     /// True if the program has set `TCP_NODELAY`.
     pub(crate) no_delay: bool,
@@ -36,16 +40,23 @@ pub(crate) struct Connection {
     pub(crate) unasked: bool,
 }
 
-/// A descriptor that accepts TCP and VMCI connections: an epoll instance with both listening
-/// sockets.
+/// A listening TCP socket of the program that the map names, and the VMCI socket beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listener {
-    /// The program's TCP socket, at a hidden number.
-    pub(crate) tcp: RawFd,
-    /// The VMCI socket; `None` after `shutdown`.
+    /// The TCP socket's cookie (`SO_COOKIE`).
+    pub(crate) cookie: u64,
+    /// The VMCI socket, at a hidden number; `None` while another socket has its port.
     pub(crate) vmci: Option<RawFd>,
     /// Port of the VMCI socket.
     pub(crate) port: u32,
+    /// Backlog that the program asked for.
+    pub(crate) backlog: i32,
+    /// True once the VMCI socket accepts connections.
+    pub(crate) armed: bool,
+    /// True if the program is known to have made the TCP socket non-blocking.
+    pub(crate) non_blocking: bool,
+    /// Time of the next attempt to get the port, in milliseconds of the monotonic clock.
+    pub(crate) retry: u64,
 }
 
 /// Kind of a descriptor.
@@ -55,10 +66,10 @@ pub(crate) enum Held {
     Nothing,
     /// A VMCI connection.
     Connection(Connection),
-    /// A listener for TCP and VMCI connections.
+    /// A listening TCP socket that the map names.
     Listener(Listener),
-    /// A hidden descriptor of the library.
-    Hidden,
+    /// A hidden descriptor of the library, with its socket's cookie.
+    Hidden(u64),
 }
 
 /// The watch of an epoll instance on a descriptor.
@@ -72,51 +83,28 @@ pub(crate) struct Watch {
     pub(crate) data: u64,
 }
 
-#[derive(Debug)]
-struct Slot {
-    kind: AtomicU32,
-    words: [AtomicU64; 8],
-    /// Number of the instance plus one; 0 for none; negative for more than one.
-    epoll: AtomicI32,
-    events: AtomicU32,
-    data: AtomicU64,
-}
-
-impl Slot {
-    #[allow(clippy::declare_interior_mutable_const, reason = "copied into each slot of the static")]
-    const EMPTY: Self = Self {
-        kind: AtomicU32::new(NOTHING),
-        words: [const { AtomicU64::new(0) }; 8],
-        epoll: AtomicI32::new(0),
-        events: AtomicU32::new(0),
-        data: AtomicU64::new(0),
-    };
-
-    fn words(&self) -> [u64; 8] {
-        self.words.each_ref().map(|word| word.load(Ordering::Relaxed))
-    }
-
-    fn set(&self, kind: u32, words: [u64; 8]) {
-        for (slot, word) in self.words.iter().zip(words) {
-            slot.store(word, Ordering::Relaxed);
-        }
-        self.kind.store(kind, Ordering::Release);
-    }
-}
-
 /// The table.
 #[derive(Debug)]
 pub(crate) struct Table {
     slots: [Slot; SLOTS],
     /// The greatest number that ever had an entry, plus one.
     end: AtomicU32,
+    /// True once there has been a listener.
+    listeners: AtomicBool,
+    /// The VMCI ports at which the program has waited for connections.
+    pub(crate) waited: Waited,
 }
 
 impl Table {
     /// An empty table.
     #[allow(clippy::new_without_default, clippy::large_stack_arrays, reason = "made for a static")]
     pub(crate) const fn new() -> Self {
-        Self { slots: [const { Slot::EMPTY }; SLOTS], end: AtomicU32::new(0) }
+        Self {
+            slots: [const { Slot::EMPTY }; SLOTS],
+            end: AtomicU32::new(0),
+            listeners: AtomicBool::new(false),
+            waited: Waited::none(),
+        }
     }
 
     fn slot(&self, fd: RawFd) -> Option<&Slot> {
@@ -131,6 +119,46 @@ impl Table {
     /// Tells whether it is a hidden descriptor of the library.
     pub(crate) fn is_hidden(&self, fd: RawFd) -> bool {
         self.slot(fd).is_some_and(|slot| slot.kind.load(Ordering::Acquire) == HIDDEN)
+    }
+
+    /// Tells whether a descriptor may be a VMCI connection.
+    pub(crate) fn may_be_connected(&self, fd: RawFd) -> bool {
+        self.slot(fd).is_some_and(|slot| slot.kind.load(Ordering::Acquire) == CONNECTION)
+    }
+
+    /// Tells whether there may be listeners.
+    pub(crate) fn has_listeners(&self) -> bool {
+        self.listeners.load(Ordering::Relaxed)
+    }
+
+    /// Tells whether a descriptor may be a listener. Costs one load in a program without any.
+    pub(crate) fn may_listen(&self, fd: RawFd) -> bool {
+        self.has_listeners()
+            && self.slot(fd).is_some_and(|slot| slot.kind.load(Ordering::Acquire) == LISTENER)
+    }
+
+    /// Records that two numbers are the same file.
+    pub(crate) fn duplicated(&self, one: RawFd, other: RawFd) {
+        for fd in [one, other] {
+            if let Some(slot) = self.slot(fd) {
+                slot.marks.fetch_or(DUPLICATED, Ordering::Relaxed);
+                self.end.fetch_max((fd as u32).saturating_add(1), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Tells whether a number has or had a duplicate.
+    pub(crate) fn is_duplicated(&self, fd: RawFd) -> bool {
+        self.slot(fd).is_some_and(|slot| slot.is_marked(DUPLICATED))
+    }
+
+    /// Tells whether anything is known about a number.
+    pub(crate) fn is_known(&self, fd: RawFd) -> bool {
+        self.slot(fd).is_some_and(|slot| {
+            slot.kind.load(Ordering::Acquire) != NOTHING
+                || slot.epoll.load(Ordering::Relaxed) != 0
+                || slot.marks.load(Ordering::Relaxed) != 0
+        })
     }
 
     /// Kind of a descriptor.
@@ -149,15 +177,21 @@ impl Table {
                 })
             }
             LISTENER => {
-                let [fds, port, ..] = slot.words();
-                let vmci = ((fds >> 32) as u32).cast_signed();
-                Held::Listener(Listener {
-                    tcp: (fds as u32).cast_signed(),
-                    vmci: (vmci >= 0).then_some(vmci),
-                    port: port as u32,
+                let cookie = slot.cookie();
+                // The entry is gone if another thread has removed it in the meantime.
+                State::of(slot.state.load(Ordering::Acquire), cookie).map_or(Held::Nothing, |state| {
+                    Held::Listener(Listener {
+                        cookie,
+                        vmci: state.vmci,
+                        port: slot.port.load(Ordering::Relaxed),
+                        backlog: slot.backlog.load(Ordering::Relaxed),
+                        armed: state.armed,
+                        non_blocking: state.non_blocking,
+                        retry: slot.retry.load(Ordering::Relaxed),
+                    })
                 })
             }
-            HIDDEN => Held::Hidden,
+            HIDDEN => Held::Hidden(slot.cookie()),
             _ => Held::Nothing,
         }
     }
@@ -166,27 +200,77 @@ impl Table {
     pub(crate) fn set(&self, fd: RawFd, held: Held) -> bool {
         let Some(slot) = self.slot(fd) else { return false };
         match held {
-            Held::Nothing => slot.kind.store(NOTHING, Ordering::Release),
-            Held::Hidden => slot.set(HIDDEN, [0; 8]),
+            Held::Nothing => slot.clear(),
+            Held::Hidden(cookie) => slot.set(HIDDEN, [cookie, 0, 0, 0, 0, 0, 0, 0], 0),
             Held::Connection(it) => {
                 let [p0, p1, p2] = words(it.peer);
                 let [l0, l1, l2] = words(it.local);
                 let flags = u64::from(it.no_delay) | u64::from(it.unasked) << 1;
-                slot.set(CONNECTION, [it.cookie, p0, p1, p2, l0, l1, l2, flags]);
+                slot.set(CONNECTION, [it.cookie, p0, p1, p2, l0, l1, l2, flags], 0);
             }
             Held::Listener(it) => {
-                let fds = u64::from(it.tcp as u32) | u64::from(it.vmci.unwrap_or(-1) as u32) << 32;
-                slot.set(LISTENER, [fds, u64::from(it.port), 0, 0, 0, 0, 0, 0]);
+                slot.port.store(it.port, Ordering::Relaxed);
+                slot.backlog.store(it.backlog, Ordering::Relaxed);
+                slot.retry.store(it.retry, Ordering::Relaxed);
+                slot.turn.store(0, Ordering::Relaxed);
+                let state = State { vmci: it.vmci, armed: it.armed, non_blocking: it.non_blocking };
+                slot.set(LISTENER, [it.cookie, 0, 0, 0, 0, 0, 0, 0], state.word(it.cookie));
+                self.listeners.store(true, Ordering::Relaxed);
             }
         }
         self.end.fetch_max((fd as u32).saturating_add(1), Ordering::Relaxed);
         true
     }
 
+    /// Changes the state of the listener with this cookie. Returns the state before; `None` if the
+    /// number no longer is that listener, and then changes nothing.
+    pub(crate) fn change(&self, fd: RawFd, cookie: u64, change: impl Fn(State) -> State) -> Option<State> {
+        let state = &self.slot(fd)?.state;
+        let next = |word| State::of(word, cookie).map(|state| change(state).word(cookie));
+        let before = state.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).ok()?;
+        State::of(before, cookie)
+    }
+
+    /// Takes its VMCI socket from the listener with this cookie. Of several threads one gets it.
+    pub(crate) fn take_vmci(&self, fd: RawFd, cookie: u64) -> Option<RawFd> {
+        self.change(fd, cookie, |state| State { vmci: None, armed: false, ..state })?.vmci
+    }
+
+    /// Ends the entry of the listener with this cookie. What is known about the watch of the number
+    /// stays. Returns the last state, or `None` if the number no longer is that listener. Of
+    /// several threads one gets it, and [`Self::change`] has no effect any more.
+    pub(crate) fn end(&self, fd: RawFd, cookie: u64) -> Option<State> {
+        let slot = self.slot(fd)?;
+        let gone = |word| State::of(word, cookie).map(|_| 0);
+        let last = slot.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, gone).ok()?;
+        slot.clear();
+        State::of(last, cookie)
+    }
+
+    /// Sets the backlog of a listener.
+    pub(crate) fn set_backlog(&self, fd: RawFd, backlog: i32) {
+        if let Some(slot) = self.slot(fd) {
+            slot.backlog.store(backlog, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the port of a listener's VMCI socket.
+    pub(crate) fn set_port(&self, fd: RawFd, port: u32) {
+        if let Some(slot) = self.slot(fd) {
+            slot.port.store(port, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the time of a listener's next attempt to get its port.
+    pub(crate) fn set_retry(&self, fd: RawFd, retry: u64) {
+        if let Some(slot) = self.slot(fd) {
+            slot.retry.store(retry, Ordering::Relaxed);
+        }
+    }
+
     /// Counts the accepts of a listener, so that its two sockets take turns.
-    pub(crate) fn turn(&self, fd: RawFd) -> u64 {
-        let turn = self.slot(fd).and_then(|slot| slot.words.get(2));
-        turn.map_or(0, |word| word.fetch_add(1, Ordering::Relaxed))
+    pub(crate) fn turn(&self, fd: RawFd) -> u32 {
+        self.slot(fd).map_or(0, |slot| slot.turn.fetch_add(1, Ordering::Relaxed))
     }
 
     /// All numbers that may have an entry.
@@ -198,10 +282,13 @@ impl Table {
     pub(crate) fn forget(&self, fd: RawFd) {
         let Some(slot) = self.slot(fd) else { return };
         if slot.kind.load(Ordering::Relaxed) != NOTHING {
-            slot.kind.store(NOTHING, Ordering::Release);
+            slot.clear();
         }
         if slot.epoll.load(Ordering::Relaxed) != 0 {
             slot.epoll.store(0, Ordering::Relaxed);
+        }
+        if slot.marks.load(Ordering::Relaxed) != 0 {
+            slot.marks.store(0, Ordering::Relaxed);
         }
     }
 
@@ -213,6 +300,17 @@ impl Table {
         slot.events.store(watch.events, Ordering::Relaxed);
         slot.data.store(watch.data, Ordering::Relaxed);
         slot.epoll.store(if before == 0 || before == number { number } else { -1 }, Ordering::Relaxed);
+        self.end.fetch_max((fd as u32).saturating_add(1), Ordering::Relaxed);
+        if let Some(instance) = self.slot(watch.epoll)
+            && !instance.is_marked(INSTANCE)
+        {
+            instance.marks.fetch_or(INSTANCE, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells whether a number is the only one of an epoll instance that watches descriptors.
+    pub(crate) fn is_instance(&self, fd: RawFd) -> bool {
+        self.slot(fd).is_some_and(|slot| slot.is_marked(INSTANCE) && !slot.is_marked(DUPLICATED))
     }
 
     /// Records that an epoll instance no longer watches a descriptor.
@@ -262,64 +360,4 @@ fn address([high, low, rest]: [u64; 3]) -> SocketAddr {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    static TABLE: Table = Table::new();
-
-    fn connection(peer: &str, local: &str) -> Connection {
-        let (peer, local) = (peer.parse().unwrap(), local.parse().unwrap());
-        Connection { cookie: u64::MAX - 1, peer, local, no_delay: true, unasked: false }
-    }
-
-    #[test]
-    fn an_entry_is_what_was_entered() {
-        for held in [
-            Held::Connection(connection("10.0.0.7:6379", "0.0.0.0:65535")),
-            Held::Connection(connection("[::ffff:10.0.0.7]:1", "[fd00::6]:2")),
-            Held::Connection(Connection {
-                no_delay: false,
-                unasked: true,
-                ..connection("[::]:0", "[::1]:9")
-            }),
-            Held::Listener(Listener { tcp: 900, vmci: Some(901), port: u32::MAX }),
-            Held::Listener(Listener { tcp: 900, vmci: None, port: 80 }),
-            Held::Hidden,
-            Held::Nothing,
-        ] {
-            assert!(TABLE.set(100, held));
-            assert_eq!(TABLE.get(100), held);
-            assert_eq!(TABLE.is_held(100), held != Held::Nothing);
-            assert_eq!(TABLE.is_hidden(100), held == Held::Hidden);
-        }
-        assert!(TABLE.numbers().contains(&100));
-    }
-
-    #[test]
-    fn numbers_outside_the_table_have_no_entries() {
-        for fd in [-1, RawFd::MIN, RawFd::try_from(SLOTS).unwrap(), RawFd::MAX] {
-            assert!(!TABLE.set(fd, Held::Hidden));
-            assert_eq!(TABLE.get(fd), Held::Nothing);
-            TABLE.watched(fd, Watch { epoll: 3, events: 1, data: 2 });
-            assert_eq!(TABLE.watch(fd), Ok(None));
-        }
-    }
-
-    #[test]
-    fn a_watch_is_remembered_until_it_ends() {
-        let watch = Watch { epoll: 0, events: 5, data: u64::MAX };
-        TABLE.watched(7, watch);
-        assert_eq!(TABLE.watch(7), Ok(Some(watch)));
-        let changed = Watch { events: 1, ..watch };
-        TABLE.watched(7, changed);
-        TABLE.unwatched(7, 4);
-        assert_eq!(TABLE.watch(7), Ok(Some(changed)));
-        TABLE.unwatched(7, 0);
-        assert_eq!(TABLE.watch(7), Ok(None));
-        TABLE.watched(7, watch);
-        TABLE.watched(7, Watch { epoll: 4, ..watch });
-        assert_eq!(TABLE.watch(7), Err(ManyWatches));
-        TABLE.forget(7);
-        assert_eq!(TABLE.watch(7), Ok(None));
-    }
-}
+mod tests;

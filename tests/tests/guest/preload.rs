@@ -48,8 +48,7 @@ fn printed(taut: &Taut, vm: &str, wanted: &[&str]) -> String {
 /// (CID 1).
 #[test]
 fn a_tcp_program_sees_the_same_over_af_vsock() {
-    const MAP: &str =
-        "127.0.0.1:* -> cid 1\n[::1]:* -> cid 1\nlisten 127.0.0.1:*\nlisten [::1]:*\npatience 5000 ms\n";
+    const MAP: &str = "127.0.0.1:* -> cid 1\n[::1]:* -> cid 1\nlisten 127.0.0.1:*\nlisten [::1]:*\nlisten *\npatience 5000 ms\n";
     const SCRIPT: &str = r#"
 for scenario in $(tcp_program); do
   expected=$(tcp_program $scenario 2>/dev/null)
@@ -62,7 +61,20 @@ for scenario in $(tcp_program); do
 done
 "#;
     // Scenarios without a connection, or with one that has to be TCP.
-    const TCP: [&str; 5] = [
+    const TCP: [&str; 18] = [
+        "locks_are_denied",
+        "number_of_a_locked_file",
+        "select_while_all_numbers_are_used",
+        "poll_of_too_many",
+        "accept_is_cancelled",
+        "connect_is_cancelled",
+        "everything_else_is_closed_by_system_calls",
+        "one_duplicate_is_shut_down",
+        "accept_is_interrupted",
+        "accepted_by_a_ring",
+        "connect_is_interrupted",
+        "not_looked_at",
+        "one_process_listens",
         "nobody_listens_and_nobody_waits",
         "shutdown_wakes_accept",
         "listener_is_a_tcp_socket",

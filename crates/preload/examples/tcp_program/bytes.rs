@@ -2,10 +2,14 @@
 
 use std::io::{IoSlice, Read, Seek, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::thread;
+use std::time::Duration;
 
-use crate::calls::{pipe, poll, recv, sendfile, sendmsg, sendto, splice, tcp_state, unread};
+use crate::calls::{
+    HANDLED, handle, pipe, poll, raw_close, recv, send, sendfile, sendmsg, sendto, splice, tcp_state, unread,
+    write,
+};
 use crate::{Scenario, pair};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -14,6 +18,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("pieces", pieces),
     ("sendfile_and_splice", sendfile_and_splice),
     ("end_of_the_other_side", end_of_the_other_side),
+    ("peeked_and_truncated", peeked_and_truncated),
+    ("broken_pipe", broken_pipe),
 ];
 
 /// A pattern whose bytes differ from their neighbours.
@@ -120,4 +126,49 @@ fn end_of_the_other_side() {
         client.write(b"x").err()
     });
     println!("write after close fails: {}", gone.is_some());
+}
+
+fn peeked_and_truncated() {
+    let (client, mut server) = pair();
+    let fd = client.as_raw_fd();
+    server.write_all(b"abc").unwrap();
+    let late = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(20));
+        server.write_all(b"defgh").map(|()| server)
+    });
+    let mut buffer = [0; 6];
+    let flags = libc::MSG_PEEK | libc::MSG_WAITALL;
+    println!("peeked all: {:?} {buffer:?}", recv(fd, &mut buffer, flags));
+    println!("peeked all: {buffer:?}");
+    let server = late.join().unwrap().unwrap();
+    let mut buffer = [0; 6];
+    println!("discarded: {:?}", recv(fd, &mut buffer[..2], libc::MSG_TRUNC));
+    println!("untouched: {buffer:?}");
+    println!("counted: {:?}", recv(fd, &mut buffer, libc::MSG_TRUNC | libc::MSG_PEEK));
+    println!("received: {:?} {buffer:?}", recv(fd, &mut buffer[..4], 0));
+    println!("received: {buffer:?}");
+    println!("none: {:?}", recv(fd, &mut buffer, libc::MSG_TRUNC | libc::MSG_DONTWAIT));
+    drop(server);
+    println!("peeked all: {:?} {buffer:?}", recv(fd, &mut buffer, flags));
+    println!("discarded: {:?}", recv(fd, &mut buffer, libc::MSG_TRUNC));
+    println!("discarded: {:?}", recv(fd, &mut buffer, libc::MSG_TRUNC));
+}
+
+fn broken_pipe() {
+    let (client, _server) = pair();
+    let fd = client.as_raw_fd();
+    handle(libc::SIGPIPE, libc::SA_RESTART);
+    client.shutdown(Shutdown::Write).unwrap();
+    let handled = || HANDLED.load(std::sync::atomic::Ordering::Relaxed);
+    println!("write: {:?} {}", write(fd, b"x"), handled());
+    println!("writev: {:?} {}", (&client).write_vectored(&[IoSlice::new(b"x")]).is_err(), handled());
+    println!("send: {:?} {}", send(fd, b"x", 0), handled());
+    println!("without a signal: {:?} {}", send(fd, b"x", libc::MSG_NOSIGNAL), handled());
+    // The number becomes a pipe, which the library does not see.
+    let (reading, writing) = pipe();
+    raw_close(client.into_raw_fd());
+    let path = format!("/proc/self/fd/{}", writing.as_raw_fd());
+    let other = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    drop((reading, writing));
+    println!("a pipe: {} {:?} {}", other.as_raw_fd() == fd, write(fd, b"x"), handled());
 }

@@ -1,11 +1,17 @@
 //! Functions of the C library, called as by a C program.
 #![allow(unsafe_code, reason = "C functions")]
 
+mod messages;
+mod processes;
+
 use std::ffi::{c_int, c_void};
 use std::io::Error;
 use std::mem::size_of;
 use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+pub(crate) use messages::pass;
+pub(crate) use processes::{HANDLED, alarm, handle, in_child, in_vfork_child, kill, start_child, wait_child};
 
 /// A result, or the name of the error.
 pub(crate) type Answer = Result<c_int, String>;
@@ -22,6 +28,7 @@ pub(crate) fn error() -> String {
         Some(libc::EAGAIN) => "EAGAIN".to_owned(),
         Some(libc::EBADF) => "EBADF".to_owned(),
         Some(libc::ECONNREFUSED) => "ECONNREFUSED".to_owned(),
+        Some(libc::EINTR) => "EINTR".to_owned(),
         Some(libc::EINPROGRESS) => "EINPROGRESS".to_owned(),
         Some(libc::EINVAL) => "EINVAL".to_owned(),
         Some(libc::EISCONN) => "EISCONN".to_owned(),
@@ -62,6 +69,21 @@ pub(crate) fn connect(fd: RawFd, to: SocketAddr) -> Answer {
     answer(unsafe { libc::connect(fd, (&raw const to).cast(), size_of::<libc::sockaddr_in>() as u32) })
 }
 
+/// The system call that `connect(2)` is, without the C library's function.
+pub(crate) fn raw_connect(fd: RawFd, to: SocketAddr) -> Answer {
+    let to = sockaddr(to);
+    let len = size_of::<libc::sockaddr_in>();
+    // SAFETY: the address is this frame's.
+    answer(unsafe { libc::syscall(libc::SYS_connect, fd, &raw const to, len) } as c_int)
+}
+
+/// `connect(2)` with `AF_UNSPEC`, which dissolves a connection.
+pub(crate) fn disconnect(fd: RawFd) -> Answer {
+    let none = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+    // SAFETY: the address is this frame's.
+    answer(unsafe { libc::connect(fd, &raw const none, size_of::<libc::sockaddr>() as u32) })
+}
+
 /// `bind(2)`.
 pub(crate) fn bind(fd: RawFd, at: SocketAddr) -> Answer {
     let at = sockaddr(at);
@@ -69,10 +91,19 @@ pub(crate) fn bind(fd: RawFd, at: SocketAddr) -> Answer {
     answer(unsafe { libc::bind(fd, (&raw const at).cast(), size_of::<libc::sockaddr_in>() as u32) })
 }
 
+/// The address of the peer of an IPv4 socket, without its port, by `getpeername(2)`.
+pub(crate) fn peer_ip(fd: RawFd) -> Result<std::net::Ipv4Addr, String> {
+    let mut peer = sockaddr("0.0.0.0:0".parse().unwrap());
+    let mut len = size_of::<libc::sockaddr_in>() as u32;
+    // SAFETY: address and length are this frame's.
+    answer(unsafe { libc::getpeername(fd, (&raw mut peer).cast(), &raw mut len) })?;
+    Ok(u32::from_be(peer.sin_addr.s_addr).into())
+}
+
 /// `listen(2)`.
-pub(crate) fn listen(fd: RawFd) -> Answer {
+pub(crate) fn listen(fd: RawFd, backlog: c_int) -> Answer {
     // SAFETY: takes numbers.
-    answer(unsafe { libc::listen(fd, 16) })
+    answer(unsafe { libc::listen(fd, backlog) })
 }
 
 /// `accept4(2)` without the address.
@@ -274,20 +305,16 @@ pub(crate) fn pipe() -> (OwnedFd, OwnedFd) {
     (owned(ends[0]), owned(ends[1]))
 }
 
-/// Runs a function in a child process and returns its exit status. If other threads run, the
-/// function may do only what is allowed between fork and exec.
-pub(crate) fn in_child(child: impl FnOnce() -> u8) -> c_int {
-    // SAFETY: the scenarios fork before they start threads.
-    let pid = answer(unsafe { libc::fork() }).unwrap();
-    if pid == 0 {
-        let code = child();
-        // SAFETY: ends the child without running the parent's exit handlers.
-        unsafe { libc::_exit(code.into()) };
-    }
-    let mut status = 0;
-    // SAFETY: the number is this frame's.
-    answer(unsafe { libc::waitpid(pid, &raw mut status, 0) }).unwrap();
-    libc::WEXITSTATUS(status)
+/// `write(2)`.
+pub(crate) fn write(fd: RawFd, bytes: &[u8]) -> Result<usize, String> {
+    // SAFETY: the bytes are as long.
+    usize::try_from(unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) }).map_err(|_| error())
+}
+
+/// `send(2)`.
+pub(crate) fn send(fd: RawFd, bytes: &[u8], flags: c_int) -> Result<usize, String> {
+    // SAFETY: the bytes are as long.
+    usize::try_from(unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), flags) }).map_err(|_| error())
 }
 
 /// Number of descriptors of this process.

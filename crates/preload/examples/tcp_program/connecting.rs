@@ -1,14 +1,14 @@
 //! All forms of connect.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use crate::calls::{
-    connect, epoll, epoll_ctl, epoll_wait, fcntl, getsockopt, listen, poll, receive_timeout, socket,
-    tcp_state,
+    bind, connect, disconnect, epoll, epoll_ctl, epoll_wait, fcntl, getsockopt, listen, poll,
+    receive_timeout, setsockopt, socket, tcp_state,
 };
-use crate::{Scenario, listener, reserved};
+use crate::{Scenario, listen_at, listener, reserved};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("watched_twice", watched_twice),
@@ -22,6 +22,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("names", names),
     ("names_of_ipv6", names_of_ipv6),
     ("asynchronous_programs", asynchronous_programs),
+    ("connected_to_another_peer", connected_to_another_peer),
+    ("not_looked_at", not_looked_at),
+    ("source_ports", source_ports),
+    ("families", families),
 ];
 
 fn blocking_connect() {
@@ -36,7 +40,7 @@ fn blocking_connect() {
     let _other = listener.accept().unwrap();
     let mut buffer = [0; 4];
     println!("the time limit set before: {:?}", crate::calls::recv(fd, &mut buffer, 0));
-    println!("listen: {:?}", listen(fd));
+    println!("listen: {:?}", listen(fd, 16));
 }
 
 fn connect_without_waiting() {
@@ -125,6 +129,66 @@ fn nobody_listens_and_nobody_waits() {
     println!("error: {:?}", getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR) == Ok(libc::ECONNREFUSED));
 }
 
+/// A socket is disconnected and connected again.
+fn connected_to_another_peer() {
+    let (listener, address) = listener();
+    let stream = TcpStream::from(socket(0));
+    let fd = stream.as_raw_fd();
+    println!("connect: {:?}", connect(fd, address));
+    let (server, _) = listener.accept().unwrap();
+    println!("disconnect: {:?}", disconnect(fd));
+    println!("peer: {:?}", stream.peer_addr().map_err(|error| error.kind()));
+    println!("state: {}", tcp_state(fd));
+    drop(server);
+    println!("connect: {:?}", connect(fd, address));
+    println!("accept: {}", listener.accept().is_ok());
+    println!("peer: {}", stream.peer_addr().unwrap() == address);
+}
+
+/// The server sees the source ports of its clients, chosen by them or by the kernel.
+fn source_ports() {
+    let (listener, address) = listener();
+    let (other, elsewhere) = crate::listener();
+    let (one, second) = (socket(0), socket(0));
+    for socket in [&one, &second] {
+        setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1).unwrap();
+    }
+    bind(one.as_raw_fd(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let one = TcpStream::from(one);
+    let chosen = one.local_addr().unwrap();
+    bind(second.as_raw_fd(), chosen).unwrap();
+    println!("connect: {:?}", connect(one.as_raw_fd(), address));
+    println!("from the same port: {:?}", connect(second.as_raw_fd(), elsewhere));
+    let (_server, from) = listener.accept().unwrap();
+    println!("chosen: {}", from == chosen);
+    println!("chosen: {}", other.accept().unwrap().1 == chosen);
+    let unbound = TcpStream::connect(address).unwrap();
+    let (_server, from) = listener.accept().unwrap();
+    println!("any: {} {}", from == unbound.local_addr().unwrap(), from.port() >= 32_768);
+}
+
+/// A listener for both families, and one for IPv6 only.
+fn families() {
+    let listener = listen_at("[::]:0".parse().unwrap());
+    let port = listener.local_addr().unwrap().port();
+    for ip in ["127.0.0.1", "::1"] {
+        let client = TcpStream::connect((ip, port)).unwrap();
+        let (server, from) = listener.accept().unwrap();
+        println!("from: {} {}", from.ip(), server.peer_addr().unwrap() == from);
+        println!("own: {}", server.local_addr().unwrap().ip());
+        println!("client: {}", client.local_addr().unwrap().ip());
+    }
+}
+
+/// A client comes before the server has ever looked for clients.
+fn not_looked_at() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, from) = listener.accept().unwrap();
+    println!("same: {}", from == client.local_addr().unwrap());
+    println!("same: {}", server.peer_addr().unwrap() == from);
+}
+
 fn names() {
     let (listener, address) = listener();
     let bound = socket(0);
@@ -143,7 +207,7 @@ fn names() {
 }
 
 fn names_of_ipv6() {
-    let listener = TcpListener::bind("[::1]:0").unwrap();
+    let listener = listen_at("[::1]:0".parse().unwrap());
     let address = listener.local_addr().unwrap();
     let client = TcpStream::connect(address).unwrap();
     let (server, from) = listener.accept().unwrap();

@@ -1,13 +1,14 @@
 //! Duplicating, moving and closing descriptors.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use crate::calls::{
-    accept4, close, close_range, dup, dup2, dup3, fcntl, getsockopt, open_descriptors, poll, raw_close,
+    accept4, close, close_range, connect, dup, dup2, dup3, fcntl, getsockopt, open_descriptors, poll,
+    raw_close, socket,
 };
-use crate::{Scenario, listener, pair, reserved};
+use crate::{Scenario, listen_at, listener, pair, reserved};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("duplicates_of_a_connection", duplicates_of_a_connection),
@@ -18,7 +19,28 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("ranges_are_closed", ranges_are_closed),
     ("numbers_are_used_again", numbers_are_used_again),
     ("closed_by_a_system_call", closed_by_a_system_call),
+    ("duplicated_before_connect", duplicated_before_connect),
 ];
+
+/// A socket is duplicated, then connected, then used by its duplicates.
+fn duplicated_before_connect() {
+    let (listener, address) = listener();
+    let socket = socket(0);
+    let first = dup(socket.as_raw_fd());
+    let second = fcntl(first, libc::F_DUPFD_CLOEXEC, 50).unwrap();
+    println!("connect: {:?}", connect(first, address));
+    let (mut server, _) = listener.accept().unwrap();
+    drop(socket);
+    println!("peer: {}", stream(first).peer_addr().unwrap() == address);
+    println!("on exec: {:?}", fcntl(second, libc::F_GETFD, 0));
+    let mut last = stream(second);
+    println!("peer: {}", last.peer_addr().unwrap() == address);
+    last.write_all(b"hello").unwrap();
+    drop(last);
+    let mut all = String::new();
+    server.read_to_string(&mut all).unwrap();
+    println!("{all}, and the end");
+}
 
 fn duplicates_of_a_connection() {
     let (client, mut server) = pair();
@@ -54,7 +76,7 @@ fn accepts(fd: i32, address: std::net::SocketAddr) -> bool {
 fn duplicates_of_a_listener() {
     let (_reserved, address) = reserved();
     let before = open_descriptors();
-    let listener = TcpListener::bind(address).unwrap();
+    let listener = listen_at(address);
     let first = dup(listener.as_raw_fd());
     let second = fcntl(first, libc::F_DUPFD, 50).unwrap();
     println!("both: {} {}", accepts(listener.as_raw_fd(), address), accepts(first, address));
@@ -71,7 +93,7 @@ fn duplicates_of_a_listener() {
 fn listener_put_over_a_listener() {
     let (_reserved, there) = reserved();
     let before = open_descriptors();
-    let one = TcpListener::bind(there).unwrap();
+    let one = listen_at(there);
     let (other, here) = listener();
     let number = one.into_raw_fd();
     println!("over: {}", dup2(other.as_raw_fd(), number) == Ok(number));
@@ -117,10 +139,12 @@ fn each_number_is_overwritten() {
 fn ranges_are_closed() {
     let (_reserved, address) = reserved();
     let before = open_descriptors();
-    let listener = TcpListener::bind(address).unwrap();
+    let listener = listen_at(address);
     let kept = dup3(listener.as_raw_fd(), 40, 0).unwrap();
     let number = listener.into_raw_fd() as u32;
     println!("below and above: {:?} {:?}", close_range(number, 39, 0), close_range(41, u32::MAX, 0));
+    println!("accepts: {}", accepts(kept, address));
+    println!("unknown flag: {:?}", close_range(3, u32::MAX, 1 << 20));
     println!("accepts: {}", accepts(kept, address));
     println!("on exec only: {:?}", close_range(30, 50, libc::CLOSE_RANGE_CLOEXEC.cast_signed()));
     println!("flag: {:?}", fcntl(kept, libc::F_GETFD, 0));
@@ -151,7 +175,7 @@ fn numbers_are_used_again() {
 /// socket soon has the number.
 fn closed_by_a_system_call() {
     let (_reserved, old) = reserved();
-    let first = TcpListener::bind(old).unwrap();
+    let first = listen_at(old);
     let number = first.into_raw_fd();
     raw_close(number);
     let (second, address) = listener();

@@ -2,19 +2,22 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::thread;
 
 use crate::calls::{
-    accept4, bind, close, epoll, epoll_ctl, epoll_wait, fcntl, getsockopt, listen, poll, receive_timeout,
-    select_readable, setsockopt, shutdown, socket,
+    accept4, bind, close, epoll, epoll_ctl, epoll_wait, fcntl, getsockopt, listen, poll, raw_close,
+    receive_timeout, select_readable, setsockopt, shutdown, socket,
 };
-use crate::{Scenario, listener, reserved};
+use crate::{Scenario, listen_at, listener, reserved};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("readiness", readiness),
     ("watched_before_it_listens", watched_before_it_listens),
     ("watched_at_edges", watched_at_edges),
+    ("watched_for_nothing", watched_for_nothing),
+    ("instance_is_closed_unseen", instance_is_closed_unseen),
+    ("one_duplicate_is_shut_down", one_duplicate_is_shut_down),
     ("accept_that_does_not_wait", accept_that_does_not_wait),
     ("accept_with_time_limit", accept_with_time_limit),
     ("flags_of_accept", flags_of_accept),
@@ -22,6 +25,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("shutdown_wakes_accept", shutdown_wakes_accept),
     ("listener_is_a_tcp_socket", listener_is_a_tcp_socket),
     ("port_is_free_after_close", port_is_free_after_close),
+    ("listens_again", listens_again),
 ];
 
 fn wait_readable(fd: i32) {
@@ -47,7 +51,7 @@ fn watched_before_it_listens() {
     bind(fd, "127.0.0.1:0".parse().unwrap()).unwrap();
     let epoll = epoll();
     epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, 42).unwrap();
-    listen(fd).unwrap();
+    listen(fd, 16).unwrap();
     let listener = TcpListener::from(socket);
     println!("before: {:x?}", epoll_wait(epoll.as_raw_fd(), 0));
     let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -75,6 +79,56 @@ fn watched_at_edges() {
         println!("accept: {}", listener.accept().is_ok());
         println!("accept: {:?}", listener.accept().map_err(|error| error.kind()).map(|_| ()));
     }
+}
+
+/// A server that does not want connections now.
+fn watched_for_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, fd) = (listener.local_addr().unwrap(), listener.as_raw_fd());
+    let epoll = epoll();
+    epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, 0, 1).unwrap();
+    let _client = TcpStream::connect(address).unwrap();
+    println!("nothing wanted: {:x?}", epoll_wait(epoll.as_raw_fd(), 0));
+    epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_MOD, fd, libc::EPOLLIN, 2).unwrap();
+    println!("wanted: {:x?}", epoll_wait(epoll.as_raw_fd(), -1));
+    drop(listener.accept().unwrap());
+    let _client = TcpStream::connect(address).unwrap();
+    println!("another: {:x?}", epoll_wait(epoll.as_raw_fd(), -1));
+    drop(listener.accept().unwrap());
+    println!("accepted: {:x?}", epoll_wait(epoll.as_raw_fd(), 0));
+    epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_MOD, fd, 0, 3).unwrap();
+    let _client = TcpStream::connect(address).unwrap();
+    println!("nothing wanted: {:x?}", epoll_wait(epoll.as_raw_fd(), 0));
+}
+
+/// The number of an epoll instance becomes another instance, by a system call that the library does
+/// not see.
+fn instance_is_closed_unseen() {
+    let socket = socket(0);
+    let fd = socket.as_raw_fd();
+    bind(fd, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let first = epoll().into_raw_fd();
+    epoll_ctl(first, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, 42).unwrap();
+    raw_close(first);
+    let second = epoll();
+    println!("the same number: {}", second.as_raw_fd() == first);
+    listen(fd, 16).unwrap();
+    println!("nobody: {:#x}", poll(fd, libc::POLLIN, 0));
+    let listener = TcpListener::from(socket);
+    let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    wait_readable(fd);
+    println!("not watched: {:x?}", epoll_wait(second.as_raw_fd(), 0));
+    println!("accept: {}", listener.accept().is_ok());
+}
+
+fn one_duplicate_is_shut_down() {
+    let (_reserved, address) = reserved();
+    let listener = listen_at(address);
+    let other = listener.try_clone().unwrap();
+    assert_eq!(poll(other.as_raw_fd(), libc::POLLIN, 0), 0);
+    println!("shutdown: {:?}", shutdown(listener.as_raw_fd(), libc::SHUT_RDWR));
+    println!("connect: {:?}", TcpStream::connect(address).map_err(|error| error.kind()).map(|_| ()));
+    println!("accept: {:?}", accept4(other.as_raw_fd(), 0));
 }
 
 fn accept_that_does_not_wait() {
@@ -167,7 +221,7 @@ fn listener_is_a_tcp_socket() {
     }
     println!("set: {:?}", setsockopt(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1));
     println!("name: {}", listener.local_addr().unwrap() == address);
-    println!("listen again: {:?}", listen(fd));
+    println!("listen again: {:?}", listen(fd, 16));
     println!("flags: {:?} {:?}", fcntl(fd, libc::F_GETFL, 0), fcntl(fd, libc::F_GETFD, 0));
     println!(
         "not connected: {:?}",
@@ -177,15 +231,25 @@ fn listener_is_a_tcp_socket() {
 
 fn port_is_free_after_close() {
     let (_reserved, address) = reserved();
-    let listener = TcpListener::bind(address).unwrap();
+    let listener = listen_at(address);
     let before = crate::calls::open_descriptors();
     drop(listener);
     for round in 0..3 {
-        let again = TcpListener::bind(address).unwrap();
+        let again = listen_at(address);
         let client = TcpStream::connect(address).unwrap();
         println!("round {round}: {}", again.accept().is_ok());
         println!("client: {}", client.peer_addr().unwrap() == address);
     }
     println!("nobody: {:?}", TcpStream::connect(address).map_err(|error| error.kind()).map(|_| ()));
     println!("descriptors: {}", crate::calls::open_descriptors() < before);
+}
+
+/// A server opens its listener anew and tells its client before it waits, as iperf3 does.
+fn listens_again() {
+    let (_reserved, address) = reserved();
+    drop(listen_at(address));
+    let again = TcpListener::bind(address).unwrap();
+    let client = TcpStream::connect(address).unwrap();
+    println!("accept: {}", again.accept().is_ok());
+    println!("peer: {}", client.peer_addr().unwrap() == address);
 }

@@ -6,11 +6,17 @@
 
 mod bytes;
 mod calls;
+mod cancelled;
 mod connecting;
 mod descriptors;
+mod limits;
 mod listening;
 mod options;
 mod processes;
+mod rings;
+mod sharing;
+mod signals;
+mod unseen;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,11 +26,17 @@ type Scenario = (&'static str, fn());
 
 const SCENARIOS: &[&[Scenario]] = &[
     bytes::SCENARIOS,
+    cancelled::SCENARIOS,
     connecting::SCENARIOS,
     descriptors::SCENARIOS,
+    limits::SCENARIOS,
     listening::SCENARIOS,
     options::SCENARIOS,
     processes::SCENARIOS,
+    rings::SCENARIOS,
+    sharing::SCENARIOS,
+    signals::SCENARIOS,
+    unseen::SCENARIOS,
 ];
 
 fn main() {
@@ -42,9 +54,17 @@ fn main() {
 
 /// A socket that listens on a free port of the loopback address.
 fn listener() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = listen_at("127.0.0.1:0".parse().unwrap());
     let address = listener.local_addr().unwrap();
     (listener, address)
+}
+
+/// A socket that listens at this address and is looked at once, as servers do. From then on the
+/// library accepts VMCI connections for it.
+fn listen_at(address: SocketAddr) -> TcpListener {
+    let listener = TcpListener::bind(address).unwrap();
+    assert_eq!(calls::poll(listener.as_raw_fd(), libc::POLLIN, 0), 0);
+    listener
 }
 
 /// A free port of the loopback address on which nobody listens. It is reserved for this program:

@@ -21,7 +21,14 @@ const USUAL: &[(&str, i32, i32, i32)] = &[
     ("SO_KEEPALIVE", libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
     ("SO_REUSEADDR", libc::SOL_SOCKET, libc::SO_REUSEADDR, 1),
     ("SO_PRIORITY", libc::SOL_SOCKET, libc::SO_PRIORITY, 0),
+    ("TCP_SYNCNT", libc::SOL_TCP, libc::TCP_SYNCNT, 6),
+    ("TCP_LINGER2", libc::SOL_TCP, libc::TCP_LINGER2, 60),
+    ("TCP_NOTSENT_LOWAT", libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT, 0),
+    ("TCP_THIN_LINEAR_TIMEOUTS", libc::SOL_TCP, libc::TCP_THIN_LINEAR_TIMEOUTS, 0),
     ("IP_TOS", libc::SOL_IP, libc::IP_TOS, 0),
+    ("IP_MTU_DISCOVER", libc::SOL_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_WANT),
+    ("IP_RECVERR", libc::SOL_IP, libc::IP_RECVERR, 0),
+    ("IP_BIND_ADDRESS_NO_PORT", libc::SOL_IP, libc::IP_BIND_ADDRESS_NO_PORT, 0),
 ];
 
 fn usual_options() {

@@ -1,11 +1,13 @@
 //! Sockets in more than one process.
 
+use std::ffi::{c_int, c_void};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-use crate::calls::{fcntl, getsockopt, in_child, setsockopt};
+use crate::calls::{close, fcntl, getsockopt, in_child, in_vfork_child, setsockopt};
 use crate::{Scenario, listener, pair};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -13,6 +15,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("child_has_the_connection", child_has_the_connection),
     ("another_program_inherits", another_program_inherits),
     ("closed_on_exec", closed_on_exec),
+    ("memory_is_shared", memory_is_shared),
 ];
 
 /// Several processes accept from the same listener.
@@ -72,6 +75,25 @@ fn another_program_inherits() {
     println!("{back}, {}", next.wait().unwrap());
 }
 
+/// The number that a child closes.
+static CLOSED: AtomicI32 = AtomicI32::new(-1);
+
+extern "C" fn close_it(_: *mut c_void) -> c_int {
+    close(CLOSED.load(Relaxed)).map_or(1, |_| 0)
+}
+
+/// A child of a forked child shares that one's memory, and closes its own descriptor.
+fn memory_is_shared() {
+    let (listener, address) = listener();
+    CLOSED.store(listener.as_raw_fd(), Relaxed);
+    let code = in_child(|| {
+        let inner = in_vfork_child(close_it);
+        let _client = TcpStream::connect(address).unwrap();
+        u8::from(inner == 0 && listener.accept().is_ok())
+    });
+    println!("child: {code}");
+}
+
 fn next_program() -> Command {
     let mut next = Command::new(std::env::current_exe().unwrap());
     next.arg("inherited");
@@ -96,6 +118,7 @@ pub(crate) fn inherited() {
     if connection < 0 {
         return;
     }
+    println!("peer: {:?}", crate::calls::peer_ip(connection));
     println!("nodelay: {:?}", setsockopt(connection, libc::SOL_TCP, libc::TCP_NODELAY, 1));
     println!("nodelay: {:?}", getsockopt(connection, libc::SOL_TCP, libc::TCP_NODELAY));
     println!("protocol: {:?}", getsockopt(connection, libc::SOL_SOCKET, libc::SO_PROTOCOL));

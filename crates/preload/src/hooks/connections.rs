@@ -1,15 +1,18 @@
 //! `connect`, `getpeername`, `getsockname` and `shutdown`.
 
 use std::ffi::c_int;
+use std::net::SocketAddr;
 
 use libc::{sockaddr, socklen_t};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::{fail, guard, read_address, write_address};
-use crate::connect::{Attempt, again, attempt};
+use crate::connect::{Attempt, again, attempt, dissolve};
 use crate::lookup::{connection, listener};
 use crate::state::{TABLE, map_for};
-use crate::sys::errno;
+use crate::sys::{at, errno};
+use crate::table::Connection;
 use crate::{adopt, descriptors, names, real};
 
 /// `connect(2)`.
@@ -18,26 +21,36 @@ use crate::{adopt, descriptors, names, real};
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
-    let mut target = fd;
-    if TABLE.is_held(fd) {
-        if guard(false, || connection(fd).is_some()) {
-            return guard(None, || again(fd)).map_or(0, fail);
+    // SAFETY: as the caller promises.
+    let dissolves = unsafe { family_of(address, len) } == Some(libc::AF_UNSPEC);
+    if TABLE.is_held(fd)
+        && let Some(connection) = guard(None, || connection(fd))
+    {
+        if dissolves {
+            return guard(Ok(()), || dissolve(fd, connection)).map_or_else(fail, |()| 0);
         }
-        target = guard(None, || listener(fd)).map_or(fd, |listener| listener.tcp);
+        return guard(None, || again(fd)).map_or(0, fail);
     }
     // SAFETY: as the caller promises.
     let to = unsafe { read_address(address, len) };
     let decision = guard(Attempt::Tcp(None), || match to {
-        Some(to) if target == fd => map_for(fd).map_or(Attempt::Tcp(None), |map| attempt(fd, to, map)),
-        _ => Attempt::Tcp(None),
+        Some(to) => map_for(fd).map_or(Attempt::Tcp(None), |map| attempt(fd, to, map)),
+        None => Attempt::Tcp(None),
     });
+    // The thread was perhaps cancelled while it waited.
+    if !matches!(decision, Attempt::Tcp(None)) {
+        // SAFETY: takes nothing. This function has no destructors here.
+        unsafe { real::pthread_testcancel() };
+    }
     let why = match decision {
         Attempt::Done(Ok(())) => return 0,
         Attempt::Done(Err(error)) => return fail(error),
         Attempt::Tcp(why) => why,
+        // SAFETY: as the caller promises.
+        Attempt::Interrupted => return unsafe { connect_in_background(fd, address, len) },
     };
     // SAFETY: as the caller promises.
-    let result = unsafe { real::connect(target, address, len) };
+    let result = unsafe { real::connect(fd, address, len) };
     match why {
         // TCP has no route to the address, so the program gets the error of VMCI.
         Some(why)
@@ -49,44 +62,77 @@ pub(crate) unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockad
     }
 }
 
+/// Starts the connect of a blocking TCP socket that a signal has interrupted. As with TCP alone, it
+/// goes on in the background while the program handles `EINTR`.
+///
+/// # Safety
+/// As for connect.
+unsafe fn connect_in_background(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    let Ok(socket) = at(fd) else { return fail(Errno::BADF) };
+    let Ok(flags) = fcntl_getfl(socket) else { return fail(Errno::BADF) };
+    let _ = fcntl_setfl(socket, flags | OFlags::NONBLOCK);
+    // SAFETY: as the caller promises.
+    let result = unsafe { real::connect(fd, address, len) };
+    let error = errno();
+    let _ = fcntl_setfl(socket, flags);
+    if result < 0 { fail(if error == Errno::INPROGRESS { Errno::INTR } else { error }) } else { result }
+}
+
+/// The address family that a program passes.
+///
+/// # Safety
+/// `address` is null or points to `len` bytes.
+unsafe fn family_of(address: *const sockaddr, len: socklen_t) -> Option<c_int> {
+    if address.is_null() || (len as usize) < size_of::<libc::sa_family_t>() {
+        return None;
+    }
+    // SAFETY: there are enough bytes, as the caller promises.
+    Some(c_int::from(unsafe { address.cast::<libc::sa_family_t>().read_unaligned() }))
+}
+
 /// `getpeername(2)`.
 ///
 /// # Safety
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    if TABLE.is_held(fd) {
-        if let Some(listener) = guard(None, || listener(fd)) {
-            // SAFETY: as the caller promises.
-            return unsafe { real::getpeername(listener.tcp, address, len) };
-        }
-        if let Some(peer) = guard(None, || names::peer(fd)) {
-            // SAFETY: as the caller promises.
-            return unsafe { write_address(address, len, peer) };
-        }
+    if TABLE.is_held(fd)
+        && let Some(peer) = guard(None, || names::peer(fd))
+    {
+        // SAFETY: as the caller promises.
+        return unsafe { write_address(address, len, peer) };
     }
     // SAFETY: as the caller promises.
-    let result = unsafe { real::getpeername(fd, address, len) };
-    // SAFETY: the real function has accepted them.
-    if result == 0 && unsafe { is_adopted(fd, address, len) } {
-        // SAFETY: as the caller promises; this time the connection is in the table.
-        return unsafe { getpeername(fd, address, len) };
-    }
-    result
+    unsafe { name(fd, address, len, real::getpeername, |connection| connection.peer) }
 }
 
-/// Adds the descriptor to the table if it is a VMCI connection that another program made. The
-/// kernel has already stored its name. Returns whether it is one.
+/// Calls `getpeername` or `getsockname` of the C library. If the descriptor turns out to be a VMCI
+/// connection that another program made, stores the address that `tcp` returns for it instead.
 ///
 /// # Safety
-/// `len` points to the length of what `address` points to.
-unsafe fn is_adopted(fd: c_int, address: *const sockaddr, len: *const socklen_t) -> bool {
+/// `address` and `len` as for `real`.
+unsafe fn name(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    real: unsafe fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int,
+    tcp: impl FnOnce(Connection) -> SocketAddr,
+) -> c_int {
     // SAFETY: as the caller promises.
-    let family = unsafe {
-        if len.read_unaligned() < 2 { 0 } else { address.cast::<libc::sa_family_t>().read_unaligned() }
-    };
-    matches!(c_int::from(family), libc::AF_VSOCK | libc::AF_UNIX)
-        && guard(false, || adopt::connection(fd).is_some())
+    let room = (!len.is_null()).then(|| unsafe { len.read_unaligned() });
+    // SAFETY: as the caller promises.
+    let result = unsafe { real(fd, address, len) };
+    let (0, Some(room)) = (result, room) else { return result };
+    // SAFETY: the real function has accepted them, and has stored the length of its own name.
+    let family = unsafe { family_of(address, len.read_unaligned().min(room)) };
+    if !matches!(family, Some(libc::AF_VSOCK | libc::AF_UNIX)) {
+        return result;
+    }
+    let Some(value) = guard(None, || adopt::connection(fd).map(tcp)) else { return result };
+    // SAFETY: as the caller promises.
+    unsafe { len.write_unaligned(room) };
+    // SAFETY: as the caller promises.
+    unsafe { write_address(address, len, value) }
 }
 
 /// `getsockname(2)`.
@@ -95,24 +141,14 @@ unsafe fn is_adopted(fd: c_int, address: *const sockaddr, len: *const socklen_t)
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    if TABLE.is_held(fd) {
-        if let Some(listener) = guard(None, || listener(fd)) {
-            // SAFETY: as the caller promises.
-            return unsafe { real::getsockname(listener.tcp, address, len) };
-        }
-        if let Some(local) = guard(None, || names::local(fd)) {
-            // SAFETY: as the caller promises.
-            return unsafe { write_address(address, len, local) };
-        }
+    if TABLE.is_held(fd)
+        && let Some(local) = guard(None, || names::local(fd))
+    {
+        // SAFETY: as the caller promises.
+        return unsafe { write_address(address, len, local) };
     }
     // SAFETY: as the caller promises.
-    let result = unsafe { real::getsockname(fd, address, len) };
-    // SAFETY: the real function has accepted them.
-    if result == 0 && unsafe { is_adopted(fd, address, len) } {
-        // SAFETY: as the caller promises; this time the connection is in the table.
-        return unsafe { getsockname(fd, address, len) };
-    }
-    result
+    unsafe { name(fd, address, len, real::getsockname, |connection| names::local_of(fd, connection)) }
 }
 
 /// `shutdown(2)`.
@@ -121,13 +157,12 @@ pub(crate) unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, l
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    let Some(listener) = guard(None, || listener(fd)) else {
-        // SAFETY: takes numbers only.
-        return unsafe { real::shutdown(fd, how) };
-    };
     // SAFETY: takes numbers only.
-    let result = unsafe { real::shutdown(listener.tcp, how) };
-    if result == 0 && how != libc::SHUT_WR {
+    let result = unsafe { real::shutdown(fd, how) };
+    if result == 0
+        && how != libc::SHUT_WR
+        && let Some(listener) = guard(None, || listener(fd))
+    {
         guard((), || descriptors::shut_down(fd, listener));
     }
     result

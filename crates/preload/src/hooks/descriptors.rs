@@ -3,14 +3,16 @@
 use std::ffi::{c_int, c_uint};
 
 use libc::epoll_event;
-use rustix::io::Errno;
 
 use super::{fail, guard};
-use crate::descriptors::{duplicated, make_way, set_cloexec};
-use crate::hidden::closing;
+use crate::descriptors::{self, duplicated, make_way, set_cloexec};
+use crate::hidden::{closing, is_there};
+use crate::listener::{arm, stays_tcp};
+use crate::lookup::listener;
 use crate::state::{TABLE, owns};
-use crate::table::{Held, Watch};
-use crate::{real, watch};
+use crate::table::Watch;
+use crate::tcp_accept::{Turn, in_turn};
+use crate::{real, sys, watch};
 
 /// `close(2)`.
 ///
@@ -18,8 +20,14 @@ use crate::{real, watch};
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    let listens = TABLE.may_listen(fd);
     if let Err(error) = guard(Ok(()), || closing(fd)) {
         return fail(error);
+    }
+    if listens {
+        // A close ends the record locks of the whole process (`man 2 fcntl`), also that of an
+        // accept.
+        return guard(Ok(()), || in_turn(|| sys::close(fd))).map_or_else(fail, |()| 0);
     }
     // SAFETY: takes a number only.
     unsafe { real::close(fd) }
@@ -31,12 +39,16 @@ pub(crate) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    if first > last {
-        return fail(Errno::INVAL);
+    const KNOWN: c_uint = libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC;
+    if first > last || flags.cast_unsigned() & !KNOWN != 0 {
+        // The kernel refuses it.
+        // SAFETY: takes numbers only.
+        return unsafe { real::close_range(first, last, flags) };
     }
+    let _turn = Turn::take();
     let ours = TABLE.numbers().filter(|fd| (first..=last).contains(&(*fd as c_uint)));
     guard((), || {
-        for fd in ours.clone().filter(|fd| !TABLE.is_hidden(*fd)) {
+        for fd in ours.clone().filter(|fd| !is_there(*fd)) {
             if flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC != 0 {
                 set_cloexec(fd, true);
             } else {
@@ -45,7 +57,7 @@ pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: 
         }
     });
     let mut from = Some(first);
-    for fd in ours.filter(|fd| TABLE.is_hidden(*fd)).map(|fd| fd as c_uint) {
+    for fd in ours.filter(|fd| is_there(*fd)).map(|fd| fd as c_uint) {
         if let Some(start) = from
             && start < fd
         {
@@ -72,18 +84,12 @@ pub(crate) unsafe extern "C" fn closefrom(first: c_int) {
 }
 
 /// Records that the real function has made `to` a duplicate of `from`.
-fn finish(from: c_int, to: c_int, before: Held, cloexec: bool) -> c_int {
+fn finish(from: c_int, to: c_int, cloexec: bool) -> c_int {
     if to < 0 {
         return to;
     }
-    match guard(Ok(()), || duplicated(from, to, before, cloexec)) {
-        Ok(()) => to,
-        Err(error) => {
-            // SAFETY: takes a number only: that of the duplicate, which the program is not told of.
-            unsafe { real::close(to) };
-            fail(error)
-        }
-    }
+    guard((), || duplicated(from, to, cloexec));
+    to
 }
 
 /// `dup(2)`.
@@ -94,7 +100,7 @@ fn finish(from: c_int, to: c_int, before: Held, cloexec: bool) -> c_int {
 pub(crate) unsafe extern "C" fn dup(fd: c_int) -> c_int {
     // SAFETY: takes a number only.
     let to = unsafe { real::dup(fd) };
-    finish(fd, to, Held::Nothing, false)
+    finish(fd, to, false)
 }
 
 /// `dup2(2)`.
@@ -125,8 +131,9 @@ fn onto(fd: c_int, to: c_int, cloexec: bool, duplicate: impl FnOnce() -> c_int) 
     if let Err(error) = guard(Ok(()), || make_way(to)) {
         return fail(error);
     }
-    let before = TABLE.get(to);
-    finish(fd, duplicate(), before, cloexec)
+    // As for close.
+    let to = if TABLE.may_listen(to) { guard(-1, || in_turn(duplicate)) } else { duplicate() };
+    finish(fd, to, cloexec)
 }
 
 /// `fcntl(2)`.
@@ -136,8 +143,7 @@ fn onto(fd: c_int, to: c_int, cloexec: bool, duplicate: impl FnOnce() -> c_int) 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: as the caller promises.
-    let result = unsafe { real::fcntl(fd, command, argument) };
-    after_fcntl(fd, command, argument, result)
+    around_fcntl(fd, command, argument, || unsafe { real::fcntl(fd, command, argument) })
 }
 
 /// `fcntl(2)` of programs with 64-bit file offsets.
@@ -147,15 +153,16 @@ pub(crate) unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: as the caller promises.
-    let result = unsafe { real::fcntl64(fd, command, argument) };
-    after_fcntl(fd, command, argument, result)
+    around_fcntl(fd, command, argument, || unsafe { real::fcntl64(fd, command, argument) })
 }
 
-fn after_fcntl(fd: c_int, command: c_int, argument: usize, result: c_int) -> c_int {
+fn around_fcntl(fd: c_int, command: c_int, argument: usize, call: impl Fn() -> c_int) -> c_int {
+    if matches!(command, libc::F_GETFL | libc::F_SETFL) && TABLE.may_listen(fd) {
+        return guard(-1, || descriptors::with_flags(fd, command == libc::F_SETFL, call));
+    }
+    let result = call();
     match command {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
-            finish(fd, result, Held::Nothing, command == libc::F_DUPFD_CLOEXEC)
-        }
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => finish(fd, result, command == libc::F_DUPFD_CLOEXEC),
         libc::F_SETFD if result == 0 && TABLE.is_held(fd) => {
             guard((), || set_cloexec(fd, argument & libc::FD_CLOEXEC as usize != 0));
             result
@@ -165,7 +172,7 @@ fn after_fcntl(fd: c_int, command: c_int, argument: usize, result: c_int) -> c_i
 }
 
 /// `epoll_ctl(2)`: records which instance watches a descriptor, since the descriptor may become
-/// another file.
+/// another file. The VMCI socket of a listener is watched, too.
 ///
 /// # Safety
 /// As the C library's.
@@ -177,22 +184,37 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     event: *mut epoll_event,
 ) -> c_int {
     // SAFETY: as the caller promises.
+    let result = unsafe { real::epoll_ctl(epoll, operation, fd, event) };
+    if result != 0 || !owns() {
+        return result;
+    }
+    // SAFETY: as the caller promises; the real function has accepted it.
     let asked =
         (operation != libc::EPOLL_CTL_DEL && !event.is_null()).then(|| unsafe { event.read_unaligned() });
-    let mut passed = asked;
-    if let Some(passed) = &mut passed
-        && matches!(TABLE.get(fd), Held::Listener(_))
-    {
-        passed.events = watch::for_listener(passed.events);
+    let watch = asked.map(|event| Watch { epoll, events: event.events, data: event.u64 });
+    match watch {
+        Some(watch) => TABLE.watched(fd, watch),
+        None => TABLE.unwatched(fd, epoll),
     }
-    let pointer = passed.as_mut().map_or(event, std::ptr::from_mut);
-    // SAFETY: as the caller promises; the event is the caller's or this frame's copy.
-    let result = unsafe { real::epoll_ctl(epoll, operation, fd, pointer) };
-    if result == 0 && owns() {
-        match asked {
-            Some(event) => TABLE.watched(fd, Watch { epoll, events: event.events, data: event.u64 }),
-            None => TABLE.unwatched(fd, epoll),
-        }
+    if TABLE.may_listen(fd) {
+        guard((), || watches(operation, epoll, fd, watch));
     }
     result
+}
+
+/// Does for the VMCI socket of a listener what the program has done for the TCP socket.
+fn watches(operation: c_int, epoll: c_int, fd: c_int, watch: Option<Watch>) {
+    let Some(mut listener) = listener(fd) else { return };
+    let reads = watch.is_some_and(|watch| watch::reads(watch.events));
+    if reads {
+        listener = arm(fd, listener);
+    }
+    let Some(vmci) = listener.vmci else { return };
+    // Before the program waits for connections, the VMCI socket does not listen.
+    if !listener.armed && watch.is_some() {
+        return;
+    }
+    if let Err(error) = watch::alike(operation, epoll, vmci, watch) {
+        stays_tcp(listener, error);
+    }
 }

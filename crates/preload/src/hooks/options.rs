@@ -10,7 +10,7 @@ use super::{fail, guard};
 use crate::lookup::{connection, listener};
 use crate::options::{Get, Set, get, receive_buffer, set, tcp_info};
 use crate::say::complain;
-use crate::state::TABLE;
+use crate::state::{TABLE, owns};
 use crate::sys::{at, errno, option};
 use crate::table::{Connection, Held};
 use crate::{adopt, descriptors, real};
@@ -27,22 +27,14 @@ pub(crate) unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    let (target, answer) = match held(fd) {
-        Held::Listener(listener) => (listener.tcp, Get::Kernel),
-        Held::Connection(_) => {
-            (fd, guard(Get::Kernel, || connection(fd).map_or(Get::Kernel, |it| get(level, name, &it))))
-        }
-        _ => (fd, Get::Kernel),
+    let known = match TABLE.get(fd) {
+        Held::Connection(_) => guard(None, || connection(fd)),
+        _ => None,
     };
-    match answer {
-        Get::Kernel => {
-            if is_foreign(fd, level, name) && guard(false, || adopt::connection(fd).is_some()) {
-                // SAFETY: as the caller promises; this time the connection is in the table.
-                return unsafe { getsockopt(fd, level, name, value, len) };
-            }
-            // SAFETY: as the caller promises.
-            unsafe { real::getsockopt(target, level, name, value, len) }
-        }
+    let known = known.or_else(|| foreign(fd, level, name));
+    match known.map_or(Get::Kernel, |it| get(level, name, &it)) {
+        // SAFETY: as the caller promises.
+        Get::Kernel => unsafe { real::getsockopt(fd, level, name, value, len) },
         // SAFETY: as the caller promises.
         Get::Value(number) => unsafe { give(&number.to_ne_bytes(), value, len) },
         // SAFETY: as the caller promises.
@@ -50,14 +42,6 @@ pub(crate) unsafe extern "C" fn getsockopt(
         // SAFETY: as the caller promises.
         Get::TcpInfo => unsafe { give(&tcp_info(fd), value, len) },
         Get::Refuse => refused("getsockopt", level, name),
-    }
-}
-
-/// The entry of a descriptor, after a check that it still holds.
-fn held(fd: c_int) -> Held {
-    match TABLE.get(fd) {
-        Held::Listener(_) => guard(None, || listener(fd)).map_or(Held::Nothing, Held::Listener),
-        other => other,
     }
 }
 
@@ -92,57 +76,54 @@ pub(crate) unsafe extern "C" fn setsockopt(
 ) -> c_int {
     // SAFETY: as the caller promises.
     let number = || unsafe { integer(value, len) };
-    match held(fd) {
-        Held::Listener(listener) => {
-            // SAFETY: as the caller promises.
-            let result = unsafe { real::setsockopt(listener.tcp, level, name, value, len) };
-            if result == 0
-                && (level, name) == (libc::SOL_SOCKET, libc::SO_RCVBUF)
-                && let Some(size) = number()
-            {
-                guard((), || descriptors::set_receive_buffer(listener, size));
+    let held = TABLE.get(fd);
+    if let Held::Listener(_) = held
+        && (level, name) == (libc::SOL_SOCKET, libc::SO_RCVBUF)
+        && let (Some(listener), Some(size)) = (guard(None, || listener(fd)), number())
+    {
+        guard((), || descriptors::set_receive_buffer(listener, size));
+    }
+    let known = match held {
+        Held::Connection(_) => guard(None, || connection(fd)),
+        _ => None,
+    };
+    if let Some(connection) = known.or_else(|| foreign(fd, level, name)) {
+        match set(level, name) {
+            Set::Kernel => {}
+            Set::Ignore => return 0,
+            Set::NoDelay => {
+                let Some(number) = number() else { return fail(Errno::INVAL) };
+                if owns() {
+                    TABLE.set(fd, Held::Connection(Connection { no_delay: number != 0, ..connection }));
+                }
+                return 0;
             }
-            return result;
-        }
-        Held::Connection(_) => {
-            if let Some(connection) = guard(None, || connection(fd)) {
-                match set(level, name) {
-                    Set::Kernel => {}
-                    Set::Ignore => return 0,
-                    Set::NoDelay => {
-                        let Some(number) = number() else { return fail(Errno::INVAL) };
-                        TABLE.set(fd, Held::Connection(Connection { no_delay: number != 0, ..connection }));
-                        return 0;
-                    }
-                    Set::ReceiveBuffer => {
-                        if let Some(size) = number() {
-                            guard((), || receive_buffer(fd, size));
-                        }
-                    }
-                    Set::Refuse => return refused("setsockopt", level, name),
+            Set::ReceiveBuffer => {
+                if let Some(size) = number() {
+                    guard((), || receive_buffer(fd, size));
                 }
             }
-        }
-        Held::Hidden | Held::Nothing => {
-            if is_foreign(fd, level, name) && guard(false, || adopt::connection(fd).is_some()) {
-                // SAFETY: as the caller promises; this time the connection is in the table.
-                return unsafe { setsockopt(fd, level, name, value, len) };
-            }
+            Set::Refuse => return refused("setsockopt", level, name),
         }
     }
     // SAFETY: as the caller promises.
     unsafe { real::setsockopt(fd, level, name, value, len) }
 }
 
-/// Tells whether an option failed because the descriptor is a VMCI connection that another program
-/// made. Only used for options that a TCP socket has, so that the usual case costs one look at the
+/// The VMCI connection that a descriptor outside the table is, made by another program. Only looked
+/// for if the option is one that a TCP socket has, so that the usual case costs one look at the
 /// family.
-fn is_foreign(fd: c_int, level: c_int, name: c_int) -> bool {
+fn foreign(fd: c_int, level: c_int, name: c_int) -> Option<Connection> {
     let only_tcp = matches!(level, libc::SOL_TCP | libc::SOL_IP | libc::SOL_IPV6);
     let tells = level == libc::SOL_SOCKET && matches!(name, libc::SO_DOMAIN | libc::SO_PROTOCOL);
-    (only_tcp || tells)
+    if (only_tcp || tells)
         && !TABLE.is_held(fd)
         && matches!(option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN), Ok(libc::AF_VSOCK | libc::AF_UNIX))
+    {
+        guard(None, || adopt::connection(fd))
+    } else {
+        None
+    }
 }
 
 /// Reads the integer that a program passes, if there are enough bytes.
@@ -174,7 +155,11 @@ fn refused(call: &str, level: c_int, name: c_int) -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     // SAFETY: as the caller promises.
-    let result = unsafe { real::ioctl(fd, request, argument) };
+    let call = || unsafe { real::ioctl(fd, request, argument) };
+    if request == libc::FIONBIO && TABLE.may_listen(fd) {
+        return guard(-1, || descriptors::with_flags(fd, true, call));
+    }
+    let result = call();
     if !TABLE.is_held(fd) {
         return result;
     }

@@ -1,15 +1,18 @@
-//! Sends that differ on a VMCI socket: with an address, with urgent data, with descriptors. All
-//! others go to the kernel alone.
+//! Sends that differ on a VMCI socket: with an address, with urgent data, with descriptors, and to
+//! a peer that has gone. All others go to the kernel alone.
+//!
+//! Kernels before 6.7 send no `SIGPIPE` for `AF_VSOCK`; there this library does.
 
 use std::ffi::{c_int, c_void};
 
-use libc::{msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
 
 use super::{fail, guard};
 use crate::lookup::connection;
 use crate::say::complain;
 use crate::state::TABLE;
+use crate::sys::{errno, kernel_signals, option, raise_sigpipe};
 use crate::{real, rights};
 
 fn is_vmci(fd: c_int) -> bool {
@@ -30,6 +33,42 @@ fn is_refused(fd: c_int, flags: c_int) -> bool {
     true
 }
 
+/// Sends `SIGPIPE` for a send that failed with `EPIPE`, unless the kernel has done so.
+fn signalled(fd: c_int, flags: c_int, sent: ssize_t) -> ssize_t {
+    if sent < 0
+        && TABLE.may_be_connected(fd)
+        && errno() == Errno::PIPE
+        && flags & libc::MSG_NOSIGNAL == 0
+        && !kernel_signals()
+    {
+        if option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_VSOCK) {
+            raise_sigpipe();
+        }
+        return fail(Errno::PIPE);
+    }
+    sent
+}
+
+/// `write(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn write(fd: c_int, bytes: *const c_void, len: size_t) -> ssize_t {
+    // SAFETY: as the caller promises.
+    signalled(fd, 0, unsafe { real::write(fd, bytes, len) })
+}
+
+/// `writev(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: as the caller promises.
+    signalled(fd, 0, unsafe { real::writev(fd, parts, count) })
+}
+
 /// `send(2)`.
 ///
 /// # Safety
@@ -45,7 +84,7 @@ pub(crate) unsafe extern "C-unwind" fn send(
         return fail(Errno::OPNOTSUPP);
     }
     // SAFETY: as the caller promises.
-    unsafe { real::send(fd, bytes, len, flags) }
+    signalled(fd, flags, unsafe { real::send(fd, bytes, len, flags) })
 }
 
 /// `sendto(2)`: removes the address, which TCP ignores and VMCI sockets refuse.
@@ -66,11 +105,11 @@ pub(crate) unsafe extern "C-unwind" fn sendto(
     }
     let (to, to_len) = if !to.is_null() && is_vmci(fd) { (std::ptr::null(), 0) } else { (to, to_len) };
     // SAFETY: as the caller promises; a null address is valid.
-    unsafe { real::sendto(fd, bytes, len, flags, to, to_len) }
+    signalled(fd, flags, unsafe { real::sendto(fd, bytes, len, flags, to, to_len) })
 }
 
-/// `sendmsg(2)`: as [`sendto`]. A listener that is passed to another process becomes a TCP socket
-/// again.
+/// `sendmsg(2)`: as [`sendto`]. The VMCI port of a listener that is passed to another process
+/// becomes free for that.
 ///
 /// # Safety
 /// As the C library's.
@@ -85,17 +124,26 @@ pub(crate) unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr
         copy.msg_name = std::ptr::null_mut();
         copy.msg_namelen = 0;
         // SAFETY: as the caller promises; a null address is valid.
-        return unsafe { real::sendmsg(fd, &raw const copy, flags) };
-    }
-    if !message.is_null() {
-        // SAFETY: as the caller promises.
-        let (control, len) = unsafe { ((*message).msg_control, (*message).msg_controllen) };
-        if !control.is_null() {
-            // SAFETY: as the caller promises; bytes have no alignment and may have any value.
-            let control = unsafe { std::slice::from_raw_parts(control.cast::<u8>(), len) };
-            guard((), || rights::pass(control));
-        }
+        return signalled(fd, flags, unsafe { real::sendmsg(fd, &raw const copy, flags) });
     }
     // SAFETY: as the caller promises.
-    unsafe { real::sendmsg(fd, message, flags) }
+    let send = || unsafe { real::sendmsg(fd, message, flags) };
+    if message.is_null() {
+        return send();
+    }
+    // SAFETY: as the caller promises.
+    let (control, len) = unsafe { ((*message).msg_control, (*message).msg_controllen) };
+    if control.is_null() {
+        return send();
+    }
+    // SAFETY: as the caller promises; bytes have no alignment and may have any value.
+    let control = unsafe { std::slice::from_raw_parts(control.cast::<u8>(), len) };
+    let passes = guard(false, || rights::pass(control));
+    let sent = send();
+    if sent < 0 && passes {
+        let error = errno();
+        guard((), || rights::keep(control));
+        return fail(error);
+    }
+    sent
 }

@@ -58,10 +58,11 @@ fn a_machine_has_the_address_of_its_line() {
     let map = map(
         "10.0.0.7:6379 -> cid 12 port 7000\n10.0.0.7:* -> cid 12\n[fd00::7]:* -> cid 12\nlocal 10.0.0.6\nlocal fd00::6",
     );
-    let twelve = Target::Cid(12);
-    assert_eq!(map.address_of(&twelve, false), Some("10.0.0.7".parse().unwrap()));
-    assert_eq!(map.address_of(&twelve, true), Some("fd00::7".parse().unwrap()));
-    assert_eq!(map.address_of(&Target::Cid(13), true), None);
+    let twelve = Machine::Cid(12);
+    assert_eq!(map.address_of(twelve, Some(false)), Some("10.0.0.7".parse().unwrap()));
+    assert_eq!(map.address_of(twelve, None), Some("10.0.0.7".parse().unwrap()), "the first");
+    assert_eq!(map.address_of(twelve, Some(true)), Some("fd00::7".parse().unwrap()));
+    assert_eq!(map.address_of(Machine::Cid(13), None), None);
     assert_eq!(map.local("::".parse().unwrap()), Some("fd00::6".parse().unwrap()));
 }
 

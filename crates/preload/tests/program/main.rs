@@ -6,8 +6,12 @@
 
 mod relay;
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use relay::Relay;
 use taut_tests::{Prerequisite, require};
@@ -36,8 +40,21 @@ fn preloaded(scenario: &str, map: &Path) -> Command {
     command
 }
 
+/// Longest time of a scenario.
+const LONGEST: Duration = Duration::from_secs(120);
+
 fn run(mut command: Command) -> Output {
-    let output = command.output().unwrap();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let child = command.spawn().unwrap();
+    let group = format!("-{}", child.id());
+    let (ended, end) = mpsc::channel();
+    thread::spawn(move || ended.send(child.wait_with_output()));
+    let Ok(output) = end.recv_timeout(LONGEST) else {
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        let said = end.recv_timeout(Duration::from_secs(1));
+        panic!("{command:?} did not end within {} s: {said:?}", LONGEST.as_secs());
+    };
+    let output = output.unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {}\n{}{stderr}", output.status, stdout(&output));
     output
@@ -87,6 +104,7 @@ macro_rules! same_as_tcp {
             let mut all: Vec<_> = all.lines().collect();
             let mut here = vec![$(stringify!($scenario)),*];
             here.extend(REFUSED.map(|(scenario, _)| scenario));
+            here.extend(IN_GUESTS);
             all.sort_unstable();
             here.sort_unstable();
             assert_eq!(all, here);
@@ -101,6 +119,8 @@ same_as_tcp! {
     pieces 1..=1;
     sendfile_and_splice 1..=1;
     end_of_the_other_side 1..=1;
+    peeked_and_truncated 1..=1;
+    broken_pipe 1..=1;
     blocking_connect 1..=1;
     connect_without_waiting 1..=1;
     connect_while_watched 2..=2;
@@ -110,9 +130,22 @@ same_as_tcp! {
     names 2..=2;
     names_of_ipv6 1..=1;
     asynchronous_programs 50..=50;
+    connected_to_another_peer 2..=2;
+    not_looked_at 0..=0;
     readiness 3..=3;
     watched_before_it_listens 2..=2;
     watched_at_edges 3..=3;
+    watched_for_nothing 2..=2;
+    instance_is_closed_unseen 1..=1;
+    one_duplicate_is_shut_down 0..=0;
+    great_numbers 1..=1;
+    select_of_all_numbers 1..=1;
+    select_while_all_numbers_are_used 0..=0;
+    poll_of_too_many 0..=0;
+    locks_are_denied 0..=0;
+    everything_else_is_closed_by_system_calls 0..=0;
+    accept_is_cancelled 0..=0;
+    connect_is_cancelled 0..=0;
     accept_that_does_not_wait 2..=2;
     accept_with_time_limit 1..=1;
     flags_of_accept 4..=4;
@@ -120,6 +153,7 @@ same_as_tcp! {
     shutdown_wakes_accept 0..=0;
     listener_is_a_tcp_socket 0..=0;
     port_is_free_after_close 3..=3;
+    listens_again 1..=1;
     usual_options 1..=1;
     options_set_before 1..=1;
     duplicates_of_a_connection 1..=1;
@@ -127,14 +161,31 @@ same_as_tcp! {
     listener_put_over_a_listener 2..=2;
     everything_else_is_closed 1..=1;
     each_number_is_overwritten 1..=1;
-    ranges_are_closed 2..=2;
+    ranges_are_closed 3..=3;
     numbers_are_used_again 6..=6;
     closed_by_a_system_call 2..=2;
+    duplicated_before_connect 1..=1;
+    number_of_a_locked_file 0..=0;
+    number_is_watched_again 3..=3;
+    number_of_a_lost_listener 2..=2;
+    closed_during_connect 1..=1;
     children_accept 3..=3;
     child_has_the_connection 1..=1;
     another_program_inherits 3..=3;
     closed_on_exec 1..=1;
+    accepted_by_a_ring 0..=0;
+    memory_is_shared 1..=1;
+    message_is_not_sent 2..=2;
+    one_process_listens 0..=0;
+    // The first clients may come before the server has looked for them.
+    processes_accept 150..=200;
+    children_end_during_accept 2..=2;
+    accept_is_interrupted 0..=0;
+    connect_is_interrupted 0..=0;
 }
+
+/// Scenarios about what only `AF_VSOCK` carries. `tests/tests/guest/preload.rs` runs them.
+const IN_GUESTS: [&str; 2] = ["source_ports", "families"];
 
 /// Scenarios that stay TCP, with the reason that the library prints.
 const REFUSED: [(&str, &str); 2] = [
@@ -152,6 +203,63 @@ fn unsupported_sockets_stay_tcp_with_a_message() {
         let said = stderr(&output);
         assert!(said.contains(why) && said.contains("\nhint: "), "{scenario}: {said}");
         assert_eq!(relay.connections(), 0);
+    }
+}
+
+/// Two processes accept TCP connections from a socket, and one of them also accepts VMCI
+/// connections.
+#[test]
+fn processes_accept_tcp_connections_from_a_shared_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = map(folder.path(), "listen 127.0.0.1:* -> unix SOCKET");
+    let output = run(preloaded("processes_accept", &path));
+    assert_eq!(stdout(&output), stdout(&run(program("processes_accept"))));
+    assert_eq!(stderr(&output), "");
+}
+
+/// A signal ends a blocking connect to a machine that does not answer by VMCI.
+#[test]
+fn a_signal_ends_a_connect_that_waits_for_vmci() {
+    let folder = tempfile::tempdir().unwrap();
+    let _mute = std::os::unix::net::UnixListener::bind(folder.path().join("vm.sock")).unwrap();
+    let text = "127.0.0.1:* -> unix SOCKET\npatience 1 ms";
+    let mut command = preloaded("connect_is_interrupted", &map(folder.path(), text));
+    command.env("TAUT_VMCI_LOG", "1");
+    let output = run(command);
+    assert_eq!(stdout(&output), stdout(&run(program("connect_is_interrupted"))));
+    assert!(stderr(&output).contains("by TCP, since a signal was handled"), "{}", stderr(&output));
+}
+
+/// A thread is cancelled while it waits for a machine that does not answer by VMCI.
+#[test]
+fn a_thread_is_cancelled_in_a_connect_that_waits_for_vmci() {
+    let folder = tempfile::tempdir().unwrap();
+    let _mute = std::os::unix::net::UnixListener::bind(folder.path().join("vm.sock")).unwrap();
+    let text = "127.0.0.1:* -> unix SOCKET\npatience 1 ms";
+    let mut command = preloaded("connect_is_cancelled", &map(folder.path(), text));
+    command.env("TAUT_VMCI_LOG", "1");
+    let output = run(command);
+    assert_eq!(stdout(&output), stdout(&run(program("connect_is_cancelled"))));
+    assert!(stderr(&output).contains("VMCI fails"), "{}", stderr(&output));
+}
+
+/// A thread closes a socket while another one waits for a machine that answers late. The socket
+/// that has its number then is not connected.
+#[test]
+fn a_socket_is_closed_while_its_connect_waits_for_vmci() {
+    for answer in ["OK 50000\n", ""] {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(folder.path().join("vm.sock")).unwrap();
+        let late = thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            thread::sleep(Duration::from_millis(500));
+            std::io::Write::write_all(&mut client, answer.as_bytes()).unwrap();
+            client
+        });
+        let path = map(folder.path(), "127.0.0.1:* -> unix SOCKET");
+        let output = run(preloaded("closed_during_connect", &path));
+        assert_eq!(stdout(&output), stdout(&run(program("closed_during_connect"))), "{answer}");
+        late.join().unwrap();
     }
 }
 
@@ -214,7 +322,7 @@ fn a_socket_that_is_not_a_vms_is_reported_once() {
     let expected = stdout(&run(program("numbers_are_used_again")));
     let folder = tempfile::tempdir().unwrap();
     let listener = std::os::unix::net::UnixListener::bind(folder.path().join("vm.sock")).unwrap();
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         let mut streams: Vec<_> = Vec::new();
         for mut stream in listener.incoming().flatten() {
             std::io::Write::write_all(&mut stream, b"220 mail.example ESMTP\r\n").unwrap();

@@ -1,0 +1,31 @@
+//! Descriptors in messages.
+
+use std::ffi::{c_int, c_void};
+use std::mem::size_of;
+use std::os::fd::RawFd;
+
+use super::{Answer, answer};
+
+/// Passes a descriptor by `sendmsg(2)`.
+pub(crate) fn pass(socket: RawFd, fd: RawFd) -> Answer {
+    let mut byte = *b"x";
+    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast::<c_void>(), iov_len: 1 };
+    let mut control = [0u64; 4];
+    // SAFETY: a structure of numbers and pointers, for which zero is valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: only computes.
+    message.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<c_int>() as u32) } as usize;
+    // SAFETY: there is room for a header and a number.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(size_of::<c_int>() as u32) as usize;
+        libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(fd);
+    }
+    // SAFETY: everything that the message points to lives in this frame.
+    answer(unsafe { libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL) } as c_int)
+}

@@ -1,0 +1,77 @@
+//! Child processes and signals.
+
+use std::ffi::{c_int, c_void};
+
+use super::{answer, error};
+
+/// Runs a function in a child process and returns its exit status. If other threads run, the
+/// function may do only what is allowed between fork and exec.
+pub(crate) fn in_child(child: impl FnOnce() -> u8) -> c_int {
+    wait_child(start_child(child))
+}
+
+/// Starts a child process that runs a function, and returns its ID.
+pub(crate) fn start_child(child: impl FnOnce() -> u8) -> c_int {
+    // SAFETY: the scenarios fork before they start threads.
+    let pid = answer(unsafe { libc::fork() }).unwrap();
+    if pid == 0 {
+        let code = child();
+        // SAFETY: ends the child without running the parent's exit handlers.
+        unsafe { libc::_exit(code.into()) };
+    }
+    pid
+}
+
+/// Runs a function in a child that shares this process's memory but has its own descriptors, as
+/// between vfork and exec. Returns its exit status.
+pub(crate) fn in_vfork_child(child: extern "C" fn(*mut c_void) -> c_int) -> c_int {
+    let mut stack = vec![0u128; 8192];
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    let top = stack.as_mut_ptr_range().end.cast();
+    // SAFETY: the stack is this frame's until the child has ended, since this thread waits for
+    // that. The function ignores its argument.
+    wait_child(answer(unsafe { libc::clone(child, top, flags, std::ptr::null_mut()) }).unwrap())
+}
+
+/// Waits for a child. Returns its exit status, or the negative number of the signal that ended it.
+pub(crate) fn wait_child(pid: c_int) -> c_int {
+    let mut status = 0;
+    // SAFETY: the number is this frame's.
+    while unsafe { libc::waitpid(pid, &raw mut status, 0) } < 0 {
+        assert_eq!(error(), "EINTR");
+    }
+    if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
+}
+
+/// `kill(2)`.
+pub(crate) fn kill(pid: c_int, signal: c_int) {
+    // SAFETY: takes numbers; the process is a child of the caller.
+    answer(unsafe { libc::kill(pid, signal) }).unwrap();
+}
+
+/// Number of signals that [`handle`] has counted.
+pub(crate) static HANDLED: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
+extern "C" fn count(_signal: c_int) {
+    HANDLED.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Installs a handler that counts a signal, with flags such as `SA_RESTART`.
+pub(crate) fn handle(signal: c_int, flags: c_int) {
+    // SAFETY: a structure of numbers, for which zero is valid.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = count as extern "C" fn(c_int) as usize;
+    action.sa_flags = flags;
+    // SAFETY: the structure is this frame's, and the handler only counts.
+    answer(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) }).unwrap();
+}
+
+/// Sends this process `SIGALRM` after this time.
+pub(crate) fn alarm(milliseconds: i64) {
+    let mut time: libc::itimerval = libc::itimerval {
+        it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 },
+        it_value: libc::timeval { tv_sec: milliseconds / 1000, tv_usec: milliseconds % 1000 * 1000 },
+    };
+    // SAFETY: the structure is this frame's.
+    answer(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw mut time, std::ptr::null_mut()) }).unwrap();
+}

@@ -1,0 +1,103 @@
+//! Numbers that become other files, in ways that the library does not see or while it waits.
+#![allow(unsafe_code, reason = "locks by fcntl")]
+
+use std::mem::zeroed;
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::thread;
+use std::time::Duration;
+
+use crate::calls::{
+    answer, close, connect, dup, epoll, epoll_ctl, epoll_wait, fcntl, in_child, owned, peer_ip, raw_close,
+    socket,
+};
+use crate::{Scenario, listen_at, listener, pair, reserved};
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    ("number_of_a_locked_file", number_of_a_locked_file),
+    ("number_is_watched_again", number_is_watched_again),
+    ("number_of_a_lost_listener", number_of_a_lost_listener),
+    ("closed_during_connect", closed_during_connect),
+];
+
+fn lock(kind: i32) -> libc::flock {
+    // SAFETY: a structure of numbers, for which zero is valid.
+    let mut lock: libc::flock = unsafe { zeroed() };
+    lock.l_type = kind as i16;
+    lock
+}
+
+/// The number of a listener becomes a file on which the program has a record lock.
+fn number_of_a_locked_file() {
+    let (listener, _) = listener();
+    let number = listener.into_raw_fd();
+    raw_close(number);
+    // SAFETY: the name ends in a zero.
+    let file = owned(unsafe { libc::memfd_create(c"file".as_ptr(), 0) });
+    let fd = file.as_raw_fd();
+    println!("the same number: {}", fd == number);
+    let mine = lock(libc::F_WRLCK);
+    // SAFETY: the structure is this frame's.
+    answer(unsafe { libc::fcntl(fd, libc::F_SETLK, &raw const mine) }).unwrap();
+    println!("flags: {:?}", fcntl(fd, libc::F_GETFL, 0).is_ok());
+    let is_locked = in_child(|| {
+        let mut seen = lock(libc::F_WRLCK);
+        // SAFETY: as above.
+        answer(unsafe { libc::fcntl(fd, libc::F_GETLK, &raw mut seen) }).unwrap();
+        u8::from(seen.l_type != libc::F_UNLCK as i16)
+    });
+    println!("locked: {is_locked}");
+}
+
+/// The number of a connection and that of a listener become sockets that are watched.
+fn number_is_watched_again() {
+    let (there, address) = listener();
+    let (client, _server) = pair();
+    let (old, _) = listener();
+    for number in [client.into_raw_fd(), old.into_raw_fd()] {
+        raw_close(number);
+        let socket = socket(libc::SOCK_NONBLOCK);
+        println!("the same number: {}", socket.as_raw_fd() == number);
+        let epoll = epoll();
+        epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, number, libc::EPOLLOUT, 7).unwrap();
+        println!("connect: {:?}", connect(number, address));
+        println!("event: {:x?}", epoll_wait(epoll.as_raw_fd(), 5000));
+        drop(there.accept().unwrap());
+    }
+}
+
+/// The number of a listener becomes a connection at either end, or a duplicate. Nobody listens
+/// then.
+fn number_of_a_lost_listener() {
+    let (there, address) = listener();
+    for way in ["connect", "accept", "dup"] {
+        let (_reserved, old) = reserved();
+        let client = (way == "accept").then(|| TcpStream::connect(address).unwrap());
+        let number = listen_at(old).into_raw_fd();
+        raw_close(number);
+        let next: OwnedFd = match way {
+            "connect" => TcpStream::connect(address).unwrap().into(),
+            "accept" => there.accept().unwrap().0.into(),
+            _ => owned(dup(there.as_raw_fd())),
+        };
+        println!("{way}, the same number: {}", next.as_raw_fd() == number);
+        println!("{way}, nobody: {}", TcpStream::connect(old).is_err());
+        drop(client);
+        if way == "connect" {
+            drop(there.accept().unwrap());
+        }
+    }
+}
+
+/// A thread closes a socket while another one connects it, and the number becomes another socket.
+fn closed_during_connect() {
+    let (_listener, address) = listener();
+    let number: RawFd = socket(0).into_raw_fd();
+    let connecting = thread::spawn(move || connect(number, address).is_ok());
+    thread::sleep(Duration::from_millis(100));
+    close(number).unwrap();
+    let other = TcpStream::from(socket(0));
+    println!("the same number: {}", other.as_raw_fd() == number);
+    let _ = connecting.join().unwrap();
+    println!("peer: {:?}", peer_ip(number));
+}
