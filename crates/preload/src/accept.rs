@@ -67,7 +67,7 @@ fn vmci(fd: RawFd, listener: Listener, flags: c_int) -> Look {
         Ok(accepted) => accepted,
         // A connection that was closed before it was accepted does not count.
         Err(Errno::AGAIN | Errno::CONNABORTED | Errno::CONNRESET | Errno::INTR) => return Look::Nothing,
-        // It does not listen yet.
+        // The socket does not listen yet.
         Err(Errno::INVAL) if !listener.armed => return Look::Nothing,
         Err(error @ (Errno::BADF | Errno::NOTSOCK | Errno::INVAL)) => {
             tell!("descriptor {fd}: TCP only: its VMCI socket has gone: {error}");

@@ -104,7 +104,7 @@ fn hosts_are_told_of_addresses_that_linux_has_used_and_that_nobody_else_has_take
         };
         assert!(cables[0].receive_if(LONGEST, is_said).is_some(), "the guest says {kind}");
     };
-    // So Linux tells that it is no router.
+    // By this, Linux tells that it is no router.
     says(ROUTER_SOLICITATION, None);
     let (mac, local) = addresses(&guest);
     ip(&format!("-n {} addr add {GLOBAL}/64 dev taut0", guest.name));

@@ -26,7 +26,7 @@ pub(super) struct Outcome {
 
 /// Forwards a burst of frames from a source, and adds queues that stopped working to `incidents`.
 ///
-/// It is inlined where it is called: with short frames, even the call would show.
+/// The function is inlined where it is called: with short frames, even the call would show.
 #[inline(always)]
 pub(super) fn serve(
     switch: &Switch,

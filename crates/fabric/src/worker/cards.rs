@@ -104,7 +104,7 @@ impl Worker {
             }
             if !card.watched {
                 cards.some_unwatched = true;
-                // What an active or waiting source has is known.
+                // A source that is active, or waits for room or time, needs no look.
                 if self.sources.state(card.source).needs_event() && has_frame(port, self.number) {
                     self.activate(card.source);
                 }

@@ -40,7 +40,7 @@ struct Rig {
     now: Instant,
 }
 
-/// What a call of [`Worker::round`] has served.
+/// Sources that a call of [`Worker::round`] has served.
 #[derive(Debug, PartialEq, Eq)]
 struct Served {
     floods: Vec<u16>,

@@ -195,7 +195,7 @@ unsafe fn accept_both(
         }
         match guard(None, || crate::lookup::listener(fd).map(|now| arm(fd, now))) {
             Some(now) => listener = now,
-            // It was shut down.
+            // The listener was shut down.
             // SAFETY: as the caller promises.
             None => return accept_tcp(fd, None, &|| unsafe { real::accept4(fd, address, len, flags) }),
         }

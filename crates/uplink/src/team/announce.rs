@@ -13,7 +13,7 @@ pub const BURST: usize = 128;
 /// Time between two bursts in ns: a thousand ports are announced within 100 ms.
 const PAUSE_NS: u64 = 10_000_000;
 
-/// What waits for its announcement: the places of ports, and their IP addresses.
+/// Places of ports, and IP addresses of guests, that wait for their announcement.
 #[derive(Debug)]
 pub struct Announcements<A> {
     /// All in the order of their turns, each once.

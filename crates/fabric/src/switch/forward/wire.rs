@@ -148,7 +148,7 @@ enum Transport {
     At(u8, usize),
     /// The frame is of another protocol.
     Unknown,
-    /// It is behind these bytes.
+    /// The header is behind these bytes.
     Beyond,
 }
 
