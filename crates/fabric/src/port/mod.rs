@@ -13,7 +13,8 @@
 //!   end's memory any more.
 //!
 //! A pair of queues is *owned* by the worker that polls its transmit queue and whose epoll set
-//! watches its descriptors. [`Port::give`] changes the owner; only wake-ups depend on it.
+//! watches its descriptors, except those of busy cards. [`Port::give`] changes the owner; only
+//! wake-ups depend on it.
 
 mod address;
 mod attach;

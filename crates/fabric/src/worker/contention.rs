@@ -38,12 +38,19 @@ impl Default for Contention {
 
 impl Contention {
     /// Tells whether the worker may poll: there is no pause.
-    pub(super) fn may_poll(&self) -> bool {
+    fn may_poll(&self) -> bool {
         self.until.is_none()
     }
 
+    /// Returns the time for which a source is polled after its last frame: `patience`, or zero in a
+    /// pause.
+    pub(super) fn limit(&self, patience: Duration) -> Duration {
+        if self.may_poll() { patience } else { Duration::ZERO }
+    }
+
     /// Notes a window that ends `now`, in which the worker was `awake` for so long, and has
-    /// `waited` for its CPU for a part of it. Returns `true` if [`Self::may_poll`] has changed.
+    /// `waited` for its CPU for a part of it. Returns `true` if a pause
+    /// begins or ends, which changes [`Self::limit`].
     pub(super) fn measured(&mut self, awake: Duration, waited: Duration, now: Instant) -> bool {
         match self.until {
             Some(until) if now >= until => self.until = None,

@@ -8,10 +8,7 @@ use taut_api::fabric::config::WorkerMode;
 use taut_api::fabric::counters::WorkerWord;
 
 use super::balance::{self, PAUSE};
-use super::contention::Contention;
-use super::plan::Plan;
 use super::thread::Worker;
-use crate::port::Port;
 use crate::sys::thread::cpu_time;
 use crate::wake::mailbox::{Message, WorkerIdx};
 use crate::wake::timers::SourceIdx;
@@ -49,7 +46,7 @@ impl Worker {
         if is_adaptive && self.contention.measured(awake, waited, now) {
             let plan = Arc::clone(&self.plan);
             for (source, state) in plan.sources.iter().zip(&mut self.sources.states) {
-                state.set_patience(now, patience(&plan, plan.port(*source), &self.contention));
+                state.set_patience(now, self.contention.limit(plan.patience(plan.port(*source))));
             }
         }
     }
@@ -77,9 +74,4 @@ impl Worker {
         self.sources.give_away(index);
         self.crew.mailboxes.get(to).post(Message::Serve(port.id, source.pair));
     }
-}
-
-/// Returns the time for which a port is polled after its last frame: zero while polling pauses.
-pub(super) fn patience(plan: &Plan, port: &Port, contention: &Contention) -> Duration {
-    if contention.may_poll() { plan.patience(port) } else { Duration::ZERO }
 }

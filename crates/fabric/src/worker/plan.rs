@@ -14,8 +14,8 @@ use crate::switch::segment::Segment;
 use crate::wake::mailbox::WorkerIdx;
 use crate::wake::timers::SourceIdx;
 
-/// Polling time of an idle device by a worker that polls all rings. Each poll of a device is a
-/// system call, and an event announces its next frame anyway.
+/// Polling time of an idle device by a worker that polls all rings. Each poll of a TAP device is a
+/// system call, and an event, or a look at the cards, tells of the next frame anyway.
 const DEVICE_PATIENCE: Duration = Duration::from_micros(50);
 
 /// The transmit side of one queue pair, as a location in the switch.

@@ -12,7 +12,6 @@ use super::burst::Outcome;
 use super::cards::{Cards, UNWATCHED};
 use super::contention::Contention;
 use super::crew::{Crew, Incident};
-use super::load::patience;
 use super::next::Next;
 use super::plan::Plan;
 use super::reserved::PAUSE_AFTER;
@@ -160,7 +159,7 @@ impl Worker {
         let contention = &self.contention;
         let states = plan.sources.iter().map(|&source| {
             let port = plan.port(source);
-            State::new(now, patience(&plan, port, contention), port.has_reservation())
+            State::new(now, contention.limit(plan.patience(port)), port.has_reservation())
         });
         self.sources.reset(states);
         self.work.longest_burst = plan.has_reservations.then_some(PAUSE_AFTER);

@@ -32,7 +32,7 @@ pub(super) const ROW: Row = Row {
     id: "UP1",
     what: "TCP, request and response between a guest and one outside, beside TAP + bridge and beside OVS",
     on: "QEMU guests, all with the same priority, and microguests; the uplink is a veth card whose other end is in the \
-         bridge; the fabric has its usual priority and mode",
+         bridge; the fabric has its usual mode and priority, below that of the QEMU guests",
     goals: &[
         Goal::beside("UP1-stream", &[Bound::AtLeast(1.0, "x TAP + bridge")], TAP),
         Goal::beside("UP1-rr", &[Bound::AtMost(1.0, "x TAP + bridge's p50")], TAP),
