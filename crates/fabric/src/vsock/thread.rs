@@ -65,7 +65,7 @@ pub(super) fn start(shared: Arc<Shared>) -> io::Result<Thread> {
     Thread::start("sockets".to_owned(), move || run(&shared))
 }
 
-/// Runs rounds until the thread is to end. Events that [`Epoll::wait`] returns at the end of a pass
+/// Runs rounds until the thread is to end. While a guest streams, it sleeps between two looks. Events that [`Epoll::wait`] returns at the end of a pass
 /// are carried out there; the next pass begins with the round that they have caused.
 ///
 /// [`Epoll::wait`]: crate::sys::epoll::Epoll::wait
@@ -84,6 +84,7 @@ fn run(shared: &Shared) {
         }
         let worked = switch.round(now);
         let pause = switch.pause(now);
+        let between_looks = if worked { None } else { switch.sleep_between_looks(now) };
         let has_events = !switch.events.is_empty();
         let bind_to = switch.bind_to.take();
         let (shares_cpu, last_shown) = (switch.shares_cpu, switch.sched.unpublished.last_shown);
@@ -104,7 +105,7 @@ fn run(shared: &Shared) {
         if worked {
             sharing.worked(last_shown);
         }
-        let timeout = match pause {
+        let timeout = match pause.or(between_looks) {
             Some(timeout) if !worked => timeout,
             _ if now.duration_since(looked) >= EVENT_INTERVAL => Duration::ZERO,
             _ => {

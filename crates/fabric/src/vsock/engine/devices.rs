@@ -19,6 +19,7 @@ impl VsockSwitch {
     ) -> Vec<(PortId, String)> {
         self.sched.polling.set_mode(worker.mode);
         self.shares_cpu = worker.cpu.is_none();
+        self.sched.stream_pace.allow(self.shares_cpu && self.sched.polling.is_adaptive());
         for id in self.guests.unwanted(devices) {
             self.remove(id);
         }

@@ -6,7 +6,7 @@ use taut_virtq::socket_header::SocketHeader;
 
 use super::path::Turn;
 use crate::vsock::host::{HostRead, HostSockets, MAX_MOVED};
-use crate::vsock::proto::State;
+use crate::vsock::proto::{OneWay, State};
 use crate::vsock::sched::Served;
 
 impl Turn<'_> {
@@ -31,6 +31,7 @@ impl Turn<'_> {
         match stream.read(&mut buffer[..most]) {
             HostRead::Bytes(got) => {
                 flow.window.on_delivered(got as u32);
+                self.connection.flows[host_side.other()].one_way = OneWay::default();
                 let payload = std::iter::once(Piece::Bytes(&buffer[..got]));
                 if receiver.deliver(header, payload)? {
                     self.count_delivered(got as u32);

@@ -110,9 +110,21 @@ impl VsockSwitch {
     /// Returns how long the thread may sleep unless an event occurs, or `None` if there is work
     /// now.
     pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
-        let pause = self.sched.pause(now)?;
+        self.sched.is_idle().then(|| self.until_due(now))
+    }
+
+    /// Returns how long the thread, which has found nothing to do, is to sleep although rings are
+    /// polled; `None` if it goes on polling.
+    pub(crate) fn sleep_between_looks(&mut self, now: Instant) -> Option<Duration> {
+        let sleep = self.sched.stream_pace.next(now)?;
+        Some(sleep.min(self.until_due(now)))
+    }
+
+    /// Returns the time until something is due.
+    fn until_due(&self, now: Instant) -> Duration {
         let due = [self.host.listeners.next_look(), self.host.clients.next_deadline()];
-        Some(due.into_iter().flatten().map(|at| at.saturating_duration_since(now)).fold(pause, Duration::min))
+        let due = due.into_iter().flatten().map(|at| at.saturating_duration_since(now));
+        due.fold(self.sched.until_due(now), Duration::min)
     }
 
     /// Takes from each guest that is polled, and ends the polling of those that are silent.

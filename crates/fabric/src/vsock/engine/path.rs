@@ -114,7 +114,12 @@ impl VsockSwitch {
         }
         self.sched.carry_out(id, connection, actions, now);
         match verdict {
-            Verdict::Queued => device.counters.add(SocketWord::TxBytes, header.len.into()),
+            Verdict::Queued => {
+                device.counters.add(SocketWord::TxBytes, header.len.into());
+                let flow = &mut connection.flows[side];
+                let credit = flow.promise.limit(&flow.window);
+                self.sched.stream_pace.on_payload(&mut flow.one_way, header.len, credit, now);
+            }
             Verdict::Violation => {
                 device.counters.add(SocketWord::Malformed, 1);
                 device.counters.add(SocketWord::Resets, 1);

@@ -5,6 +5,7 @@ use std::time::Instant;
 use taut_virtq::socket_header::{CREDIT_REQUEST, REQUEST, RESPONSE, RST, SHUTDOWN, SocketHeader};
 
 use super::credit::{Credit, Window};
+use super::one_way::OneWay;
 use super::packet_queue::{PacketQueue, PacketSlots};
 use super::pending_control::PendingControl;
 use super::promise::{Pledged, Promise};
@@ -29,6 +30,8 @@ pub(crate) struct Flow {
     pub(crate) packets: PacketQueue,
     /// Payload of older packets that was copied out of the sender's ring; never empty.
     pub(crate) spill: Option<Box<Spill>>,
+    /// Payload since the other side last sent some.
+    pub(crate) one_way: OneWay,
     /// Time at which the receiver last got payload.
     pub(crate) moved: Option<Instant>,
     /// Bytes of the first packet in the ring that the receiver has already got.

@@ -13,6 +13,7 @@
 //! * [`connection`], [`flow`]: the state of a connection and of its two directions.
 //! * [`credit`]: how much a receiver has room for; [`promise`]: how much of it the sender is told.
 //! * [`on_packet`], [`lifetime`]: the state machine's steps; [`actions`]: their results.
+//! * [`one_way`]: how much goes one way, without an answer.
 //! * [`packet_queue`]: the order of packets that wait for their receiver; [`spill`]: payload that
 //!   was copied out of its sender's ring; [`pending_control`]: the packets without payload that are
 //!   still to be sent.
@@ -26,6 +27,7 @@ mod ids;
 mod lifetime;
 mod limits;
 mod on_packet;
+mod one_way;
 mod packet_queue;
 mod pending_control;
 mod policy;
@@ -43,6 +45,7 @@ pub(crate) use flow::Flow;
 pub(crate) use ids::{BySide, ConnId, FlowId, GuestIdx, PerGuest, Side};
 pub(crate) use limits::{HALF_OPEN_TIMEOUT, MAX_REPLIES, MAX_WAITING_PACKETS, Usage};
 pub(crate) use on_packet::Verdict;
+pub(crate) use one_way::OneWay;
 pub(crate) use packet_queue::{PacketQueue, PacketSlots};
 pub(crate) use pending_control::PendingControl;
 pub(crate) use policy::may_talk;

@@ -21,6 +21,7 @@ use super::actions::Actions;
 use super::connection::{Connection, Party, State};
 use super::credit::Credit;
 use super::ids::{FlowId, Side};
+use super::one_way::OneWay;
 use super::packet_queue::PacketSlots;
 use super::promise::Pledged;
 use super::socket_type::SocketType;
@@ -62,6 +63,8 @@ impl Connection {
         match (header.op, self.state) {
             (RW, State::Open) if !flow.ended => {
                 flow.packets.push(slots, flow_id, packet, header.len, header.flags);
+                flow.one_way.add();
+                self.flows[side.other()].one_way = OneWay::default();
                 actions.ready.add(side);
                 self.on_credit_spent(side, &mut actions);
                 return (Verdict::Queued, actions);

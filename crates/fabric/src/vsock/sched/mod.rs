@@ -5,7 +5,8 @@
 //! * [`allowance`], [`batch`]: how much a turn hands over, and which packets become one.
 //! * [`unpublished`], [`deferred`]: what guests are shown at the end of a round, and what later.
 //! * [`half_open`]: the time-out of unanswered requests; [`starving`]: receivers that take nothing.
-//! * [`polling`], [`sharing`]: which rings are polled, and when the thread leaves its CPU.
+//! * [`polling`], [`sharing`], [`stream_pace`]: which rings are polled, when the thread leaves its
+//!   CPU, and when it sleeps between two looks.
 
 mod allowance;
 mod batch;
@@ -14,6 +15,7 @@ mod half_open;
 mod polling;
 mod sharing;
 mod starving;
+mod stream_pace;
 mod turns;
 mod unpublished;
 
@@ -26,6 +28,7 @@ pub(crate) use self::half_open::HalfOpen;
 pub(crate) use self::polling::Polling;
 pub(crate) use self::sharing::Sharing;
 pub(crate) use self::starving::{LONG, Starving};
+pub(crate) use self::stream_pace::StreamPace;
 pub(crate) use self::turns::{MAX_TURN_BYTES, Place, Served, Turns};
 pub(crate) use self::unpublished::Unpublished;
 use super::proto::{Actions, ConnId, Connection, FlowId, GuestIdx, Sides};
@@ -42,6 +45,7 @@ pub(crate) struct Schedule {
     pub(crate) unpublished: Unpublished,
     pub(crate) half_open: HalfOpen,
     pub(crate) starving: Starving,
+    pub(crate) stream_pace: StreamPace,
 }
 
 impl Schedule {
@@ -53,6 +57,7 @@ impl Schedule {
             unpublished: Unpublished::default(),
             half_open: HalfOpen::new(now),
             starving: Starving::default(),
+            stream_pace: StreamPace::default(),
         }
     }
 
@@ -93,15 +98,16 @@ impl Schedule {
         }
     }
 
-    /// Returns how long the thread may sleep unless an event occurs, or `None` if there is work
-    /// now.
-    pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
-        if !self.polling.is_idle() || !self.turns.is_idle() {
-            return None;
-        }
+    /// Tells whether no ring is polled and no flow waits for its turn.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.polling.is_idle() && self.turns.is_idle()
+    }
+
+    /// Returns the time until something is due.
+    pub(crate) fn until_due(&self, now: Instant) -> Duration {
         let Self { turns, half_open, deferred, starving, .. } = self;
         let times = [turns.next_release(), half_open.next_sweep(), deferred.next(), starving.next()];
         let next = times.into_iter().flatten().min();
-        Some(next.map_or(FOREVER, |next| next.saturating_duration_since(now)))
+        next.map_or(FOREVER, |next| next.saturating_duration_since(now))
     }
 }

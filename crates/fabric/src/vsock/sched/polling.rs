@@ -124,6 +124,11 @@ impl Polling {
         self.awake.is_empty()
     }
 
+    /// Tells whether rings are polled for a while, and not always or never.
+    pub(crate) fn is_adaptive(&self) -> bool {
+        matches!(self.mode, WorkerMode::Adaptive { .. })
+    }
+
     /// Longest window that the mode allows.
     fn longest(&self) -> Duration {
         match self.mode {
