@@ -38,6 +38,11 @@ guest: ## Build the static binary for inside a VM
 	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --release -p taut-guest --target $(TRIPLE)
 	@mkdir -p $(BIN) && rm -f $(BIN)/taut-guest && cp -p $(GUEST) $(BIN)/taut-guest
 
+.PHONY: pump
+pump: ## Build qp_pump, which measures queue pairs inside VMs: target/release/qp_pump
+	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --release -p taut-vmci-client --example qp_pump --target $(TRIPLE)
+	@mkdir -p $(BIN) && rm -f $(BIN)/qp_pump && cp -p $(TARGET)/$(TRIPLE)/release/examples/qp_pump $(BIN)/qp_pump
+
 .PHONY: images
 images: build ## Make the guest images (Debian's kernels with taut's guest as init)
 	@tools/images.sh $(BIN) $(IMAGES)
@@ -65,8 +70,8 @@ test-host: build ## Tests that need root and network namespaces
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) $(CARGO) test --workspace --test host -- --test-threads=1
 
 .PHONY: test-guest
-test-guest: build images ## Tests that boot VMs in QEMU
-	$(CARGO) build --release $(INSTALLED) --example tcp_program
+test-guest: build images pump ## Tests that boot VMs in QEMU
+	$(CARGO) build --release $(INSTALLED) --example tcp_program --example queue_pair_probe
 	$(CARGO) test $(TIERS) --no-run
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test guest -- --test-threads=1 $(SLOW:%=--skip %)
 
@@ -77,8 +82,8 @@ test-slow: setup-test build images ## Tests that take many minutes, in nested ho
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test guest -- --test-threads=1 $(SLOW)
 
 .PHONY: test-hidden
-test-hidden: setup-test build images ## Show that tests fail if a prerequisite is hidden from them
-	$(CARGO) build --release $(INSTALLED) --example tcp_program
+test-hidden: setup-test build images pump ## Show that tests fail without a prerequisite
+	$(CARGO) build --release $(INSTALLED) --example tcp_program --example queue_pair_probe
 	$(CARGO) test $(TIERS) --no-run
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test hidden -- --test-threads=1 --nocapture
 

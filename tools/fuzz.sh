@@ -94,14 +94,14 @@ files() {
       cat - <(tr ' ' '\n' <<<"$own") | sort -u | while read -r file; do [ ! -e "$file" ] || echo "$file"; done)
   done
   # shellcheck disable=SC2086 # a list
-  crates=$(sed '/^use crate/d' ${own//"$folder/lib.rs"/} | grep -oh '\btaut_[a-z]*' | sed 's/taut_//' | sort -u)
+  crates=$(sed '/^use crate/d' ${own//"$folder/lib.rs"/} | grep -oh '\btaut_[a-z_]*' | sed 's/taut_//' | sort -u)
   before=-
   while [ "$crates" != "$before" ]; do
     before=$crates
     crates=$(for crate in $crates; do
       [ ! -e "crates/$crate/Cargo.toml" ] || {
         echo "$crate"
-        awk '/^\[/ { own = $0 == "[dependencies]" } own && sub(/^taut-/, "") { sub(/[^a-z].*/, ""); print }' \
+        awk '/^\[/ { own = $0 == "[dependencies]" } own && sub(/^taut-/, "") { sub(/[^a-z-].*/, ""); gsub(/-/, "_"); print }' \
           "crates/$crate/Cargo.toml"
       }
     done | sort -u)

@@ -7,9 +7,10 @@ PATH=$PATH:/usr/sbin:/sbin
 root=$work/root
 mkdir -p "$root"/{bin,sbin,dev,etc,modules}
 
-# libraries FILE: copies the libraries of a program or library, to the same paths.
+# libraries FILE: copies the libraries of a program or library, to the same paths. A static program
+# has none.
 libraries() {
-  ldd "$1" | grep -o '/[^ ]*' | while read -r library; do install -D "$library" "$root$library"; done
+  ldd "$1" | { grep -o '/[^ ]*' || true; } | while read -r library; do install -D "$library" "$root$library"; done
 }
 
 # program PATH…: copies programs into /bin, with their libraries.

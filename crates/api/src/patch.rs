@@ -268,8 +268,8 @@ pub struct PlacementPatch {
     pub vcpus_per_node: Option<u32>,
 }
 
-/// The VMCI device. It is added and removed with the VM's next start; the other settings take
-/// effect at once.
+/// The VMCI device. It is added and removed with the VM's next start, and so is its memory for
+/// queue pairs; the other settings take effect at once.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
@@ -308,6 +308,13 @@ pub struct VmciPatch {
     /// or number, or none.
     #[cfg_attr(feature = "clap", arg(long = "vmci-group", value_name = "GROUP|none", group = "setting"))]
     pub group: Option<GroupChoice>,
+    /// Memory for queue pairs from the next start on: a power of two from 4MiB to 1GiB, or none
+    /// (0). It counts beside the guest's memory.
+    #[cfg_attr(
+        feature = "clap",
+        arg(long = "vmci-queue-pairs", value_name = "SIZE|none", value_parser = bytes_or_none, group = "setting")
+    )]
+    pub queue_pairs: Option<Bytes>,
 }
 
 /// All VMCI domains of a VM. The command line writes `A,B`, or `none`.
@@ -328,14 +335,15 @@ impl FromStr for Domains {
 
 impl VmPatch {
     /// Returns whether admission control decides on the request: it changes latency
-    /// sensitivity, reservations, shares, limits of CPU and memory, placement, vCPUs or memory.
-    /// Limits of the disk do not count.
+    /// sensitivity, reservations, shares, limits of CPU and memory, placement, vCPUs, memory or
+    /// memory for queue pairs. Limits of the disk do not count.
     pub fn needs_admission(&self) -> bool {
         !is_default(&self.latency)
             || !is_default(&self.resources)
             || !is_default(&self.placement)
             || self.machine.vcpus.is_some()
             || self.machine.memory.is_some()
+            || self.vmci.queue_pairs.is_some()
     }
 }
 
@@ -376,7 +384,7 @@ mod tests {
     #[test]
     fn a_request_carries_only_what_it_changes() {
         assert_eq!(serde_json::to_string(&VmPatch::default()).unwrap(), "{}");
-        let text = r#"{"nics":{"0":{"lro":true},"10":{"coalescing":"adapt"}},"latency":{"cpu_reservation":"full"},"machine":{"halt":{"spin":"default"},"disk_iops":0},"vmci":{"cid":7,"domains":[],"group":"none"}}"#;
+        let text = r#"{"nics":{"0":{"lro":true},"10":{"coalescing":"adapt"}},"latency":{"cpu_reservation":"full"},"machine":{"halt":{"spin":"default"},"disk_iops":0},"vmci":{"cid":7,"domains":[],"group":"none","queue_pairs":"16MiB"}}"#;
         let patch: VmPatch = serde_json::from_str(text).unwrap();
         assert_eq!(patch.nics[&10].coalescing, Some("adapt".parse().unwrap()));
         assert_eq!(serde_json::to_string(&patch).unwrap(), text);

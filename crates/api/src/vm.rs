@@ -80,6 +80,11 @@ impl VmSpec {
     /// Memory sizes are multiples of this: the size of the huge pages that guest memory consists of
     /// where the host has them.
     pub const MEMORY_STEP: Bytes = Bytes::mib(2);
+
+    /// Returns the size of the memory for queue pairs of the VMCI device; 0 without any.
+    pub fn queue_pairs(&self) -> Bytes {
+        self.vmci.as_ref().map(VmciSpec::queue_pairs).unwrap_or_default()
+    }
 }
 
 impl Default for VmSpec {
@@ -470,6 +475,9 @@ pub struct VmciStatus {
     /// the socket. A guest's connection comes to this one if nothing listens at the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_socket: Option<String>,
+    /// Size of the memory for queue pairs that the running VM was started with; absent without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_pairs: Option<Bytes>,
     /// Counters of the device.
     #[serde(default)]
     pub counters: VmciCounters,

@@ -2,15 +2,16 @@
 //! use them as `AF_VSOCK`.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 use utoipa::ToSchema;
 
-use crate::Name;
 use crate::name::BadName;
 use crate::word::removes;
+use crate::{Bytes, Name};
 
 /// A context ID: the address of a machine. 0 to 2 are the hypervisor, the local machine and the
 /// host (virtio 1.2, 5.10.4).
@@ -72,6 +73,12 @@ pub struct VmciSpec {
     /// administrators can name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Name>,
+    /// Size of the memory for queue pairs, through which programs in the guest exchange bytes of
+    /// their connections with the host instead of in packets: a power of two from 4MiB to 1GiB. The
+    /// guest sees it as an NVDIMM, and Linux as `/dev/dax0.0`. Absent or 0: none. Only QEMU's VMs
+    /// have it, from their next start on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_pairs: Option<Bytes>,
 }
 
 /// The group of a VMCI device in a request: a name or number, or `none`.
@@ -99,6 +106,10 @@ impl fmt::Display for GroupChoice {
 impl VmciSpec {
     /// Maximum number of domains of one device.
     pub const MOST_DOMAINS: usize = 64;
+    /// Least and greatest size of the memory for queue pairs.
+    pub const QUEUE_PAIRS: RangeInclusive<Bytes> = Bytes::mib(4)..=Bytes::mib(1024);
+    /// Size of what precedes the queue pairs in the NVDIMM: a description for the guest's kernel.
+    pub const QUEUE_PAIRS_OFFSET: Bytes = Bytes::mib(2);
 
     /// Returns the limit of simultaneous connections.
     pub fn most_connections(&self) -> u32 {
@@ -108,5 +119,15 @@ impl VmciSpec {
     /// Returns the limit of connections that are not accepted yet, at most that of all connections.
     pub fn most_half_open(&self) -> u32 {
         self.half_open.unwrap_or_else(|| HALF_OPEN.min(self.most_connections()))
+    }
+
+    /// Returns the size of the memory for queue pairs; 0 without any.
+    pub fn queue_pairs(&self) -> Bytes {
+        self.queue_pairs.unwrap_or_default()
+    }
+
+    /// Returns the size of the NVDIMM with so much memory for queue pairs; 0 without any.
+    pub const fn nvdimm_of(queue_pairs: Bytes) -> Bytes {
+        if queue_pairs.0 == 0 { Bytes(0) } else { Bytes(Self::QUEUE_PAIRS_OFFSET.0 + queue_pairs.0) }
     }
 }

@@ -109,10 +109,12 @@ impl Seen {
         (self.observed.clone(), self.report.clone())
     }
 
-    /// Forgets the problems of a VM that end with its process: those of its disk and its cards.
+    /// Forgets the problems of a VM that end with its process: those of its disk, its queue pairs
+    /// and its cards.
     pub(crate) fn forget_problems_of_process(&mut self, vm: &Name) {
-        let (disk, cards) = (format!("vm/{vm}/disk"), format!("vm/{vm}/nic"));
-        self.problems.retain(|document, _| *document != disk && !document.starts_with(&cards));
+        let ended = [format!("vm/{vm}/disk"), queue_pairs_document(vm)];
+        let cards = format!("vm/{vm}/nic");
+        self.problems.retain(|document, _| !ended.contains(document) && !document.starts_with(&cards));
     }
 
     /// Forgets the problems of groups' folders except those of these documents. A problem of a VM
@@ -120,6 +122,11 @@ impl Seen {
     pub(crate) fn forget_group_problems(&mut self, except: &BTreeSet<String>) {
         self.problems.retain(|document, _| !document.ends_with(GROUP) || except.contains(document));
     }
+}
+
+/// Returns the document under which a problem of the memory of a VM's queue pairs is noted.
+pub(crate) fn queue_pairs_document(vm: &Name) -> String {
+    format!("vm/{vm}/vmci/queue-pairs")
 }
 
 /// Returns the document under which a problem of the folder of a VM's group is noted.

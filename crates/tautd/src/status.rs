@@ -34,7 +34,7 @@ use taut_plan::resources::Decided;
 use taut_plan::{Desired, Owner};
 use taut_vm::launch::RunPaths;
 
-use crate::board::{Seen, group_document};
+use crate::board::{Seen, group_document, queue_pairs_document};
 use crate::console::{Console, LogFolder};
 use crate::group_folders::GroupFolders;
 
@@ -100,7 +100,7 @@ fn confinement(process: &Process, report: Option<&VmReport>) -> Option<Confineme
     Some(walls)
 }
 
-const fn size(MachineSize { vcpus, memory }: MachineSize) -> VmSize {
+const fn size(MachineSize { vcpus, memory, .. }: MachineSize) -> VmSize {
     VmSize { vcpus, memory }
 }
 
@@ -147,9 +147,11 @@ fn vmci(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm: &VmDesi
         Some(process) if !process.vmci => Some(STARTED_WITHOUT.to_owned()),
         _ => seen.problems.get(&owner.to_string()).cloned().or(why),
     };
-    // A device may be up although its group has no sockets.
+    // A device may be up although its group has no sockets, or its queue pairs are not used.
     let group_problem = group.as_ref().and_then(|_| seen.problems.get(&group_document(name)));
-    let reasons = reason.filter(|_| link != Link::Up).into_iter().chain(group_problem.cloned());
+    let queue_pairs_problem = seen.problems.get(&queue_pairs_document(name));
+    let others = group_problem.into_iter().chain(queue_pairs_problem).cloned();
+    let reasons = reason.filter(|_| link != Link::Up).into_iter().chain(others);
     let reasons: Vec<String> = reasons.collect();
     let group_socket = group.as_ref().filter(|_| group_problem.is_none());
     Some(VmciStatus {
@@ -159,6 +161,7 @@ fn vmci(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm: &VmDesi
         reason: (!reasons.is_empty()).then(|| reasons.join("; ")),
         socket: text(&run_paths(run_dir, name).vmci()),
         group_socket: group_socket.map(|_| text(&GroupFolders::at(run_dir).socket(name))),
+        queue_pairs: process.and_then(|process| process.queue_pairs).map(|memory| memory.size),
         counters: VmciCounters::default(),
     })
 }

@@ -1,6 +1,6 @@
 //! Connections of vsock devices. Three guests send any packets, write into their rings, come, go
-//! and restart. The rules change, and other fabrics take over from any content of the connection
-//! table.
+//! and restart. They attach ends of connections to channels of queue pairs and write anything into
+//! these. The rules change, and other fabrics take over from any content of the connection table.
 //!
 //! Input: 1 byte for the first rules, then steps of 8 bytes: kind, guest, and six bytes that depend
 //! on the kind.
@@ -12,6 +12,9 @@ use taut_api::fabric::PortId;
 use taut_api::fabric::config::{FrontEndRules, SocketConfig, WorkerMode};
 use taut_api::vmci::Cid;
 use taut_fabric::vsock::rig::{Rig, Rings, device};
+use taut_queue_pair::layout::LEAST_REGION;
+use taut_queue_pair::memory::WHOLE;
+use taut_queue_pair::{AttachRequest, Channel, Direction, Producer, SERVICE_PORT, Word};
 use taut_virtq::socket_header::{CREDIT_UPDATE, REQUEST, RESPONSE, RST, RW, SHUTDOWN};
 use taut_virtq::{SocketHeader as Header, Start};
 
@@ -42,6 +45,10 @@ struct World {
     last: [Option<Header>; GUESTS],
     /// True if the table was overwritten. The state of connections is then unknown.
     tampered: bool,
+    /// Guests that have a region of queue pairs.
+    has_region: [bool; GUESTS],
+    /// Guests that have written into words of their channels.
+    has_poked_words: [bool; GUESTS],
 }
 
 /// Tells whether the devices with these context IDs may talk to each other.
@@ -79,7 +86,9 @@ impl World {
         let (told, came) = (HashMap::new(), HashMap::new());
         let rig = Rig::new(devices.clone(), RINGS, mode);
         let (stopped, questions, last) = (Default::default(), Vec::new(), Default::default());
-        Self { rig, devices, stopped, questions, told, came, last, tampered: false }
+        let (has_region, has_poked_words) = ([false; GUESTS], [false; GUESTS]);
+        let tampered = false;
+        Self { rig, devices, stopped, questions, told, came, last, tampered, has_region, has_poked_words }
     }
 
     /// A packet that a guest could send, in most cases.
@@ -145,6 +154,101 @@ impl World {
         self.send(guest, header, if op == RW { value.into() } else { 0 });
     }
 
+    /// A guest asks the fabric to attach the end of a connection: to the peer of the last packet
+    /// that it got, or any.
+    fn attach(&mut self, guest: usize, [how, ports, cid, control, ..]: [u8; 6]) {
+        if !std::mem::replace(&mut self.has_region[guest], true) {
+            self.rig.give_region(guest, LEAST_REGION);
+        }
+        let port = |bits: u8| u32::from(bits & 3) + if bits & 4 == 0 { 80 } else { 1000 };
+        let request = match self.last[guest] {
+            Some(Header { dst_port, src_cid, src_port, .. }) if how & 1 == 0 => {
+                AttachRequest { own_port: dst_port, peer_cid: src_cid as u32, peer_port: src_port }
+            }
+            _ => AttachRequest {
+                own_port: port(ports),
+                peer_cid: u32::from(cid % 8),
+                peer_port: port(ports >> 3),
+            },
+        };
+        let to_service = Header {
+            src_cid: u64::from(self.rig.drivers[guest].cid),
+            dst_cid: u64::from(Cid::HOST.0),
+            src_port: 5000 + u32::from(control & 7),
+            dst_port: SERVICE_PORT,
+            len: 0,
+            kind: 1,
+            flags: 0,
+            buf_alloc: 64 << 10,
+            ..Header::default()
+        };
+        let mut bytes = request.to_bytes();
+        if how & 0xf0 == 0xf0 {
+            bytes[usize::from(ports & 15)] ^= cid;
+        }
+        let driver = &mut self.rig.drivers[guest];
+        driver.send(Header { op: REQUEST, ..to_service }, &[]);
+        driver.send(Header { op: RW, ..to_service }, &bytes[..16 - usize::from(how >> 1 & 1)]);
+        // The rest, and bells.
+        driver.send(Header { op: RW, ..to_service }, &bytes[15..]);
+        if how & 0x0c == 0x0c {
+            driver.send(Header { op: SHUTDOWN, flags: u32::from(how >> 4 & 3), ..to_service }, &[]);
+        }
+        let key = (guest, to_service.src_port, to_service.dst_cid, SERVICE_PORT);
+        self.told.entry(key).or_default().push((64 << 10, 0));
+    }
+
+    /// A channel of a guest, if it has a region.
+    fn channel(&self, guest: usize, which: u8) -> Option<Channel> {
+        if !self.has_region[guest] {
+            return None;
+        }
+        let region = self.rig.region(guest);
+        region.channel(u32::from(which) % region.geometry().channels())
+    }
+
+    /// A guest writes anything into a word of a channel.
+    fn poke_channel(&mut self, guest: usize, [which, word, how, ..]: [u8; 6], value: u16) {
+        let Some(channel) = self.channel(guest, which % 6) else { return };
+        let word = Word::ALL[usize::from(word) % Word::ALL.len()];
+        let near = channel.load(Word::ALL[usize::from(how >> 4) % Word::ALL.len()]);
+        let value = u32::from(value);
+        channel.store(
+            word,
+            match how & 7 {
+                0 | 1 => near.wrapping_add(value),
+                2 => near.wrapping_sub(value),
+                3 => value & 3,
+                4 => u32::MAX - value,
+                _ => near.wrapping_add(value & 1),
+            },
+        );
+        // Its position may count bytes that it has never written.
+        self.has_poked_words[guest] = true;
+    }
+
+    /// A guest writes bytes into the ring of a channel, and rings a bell.
+    fn write_channel(&mut self, guest: usize, [which, control, ..]: [u8; 6], value: u16) {
+        let Some(channel) = self.channel(guest, which % 6) else { return };
+        if let Ok(mut out) = Producer::resume(channel, Direction::Out, WHOLE) {
+            let bytes = vec![self.rig.drivers[guest].cid as u8; value.into()];
+            // The words may have become impossible.
+            let _ = out.write(&bytes);
+            out.publish();
+        }
+        let bell = Header {
+            src_cid: u64::from(self.rig.drivers[guest].cid),
+            dst_cid: u64::from(Cid::HOST.0),
+            src_port: 5000 + u32::from(control & 7),
+            dst_port: SERVICE_PORT,
+            kind: 1,
+            op: RW,
+            buf_alloc: 64 << 10,
+            ..Header::default()
+        };
+        self.rig.drivers[guest].send(bell, &[0]);
+    }
+
     /// Receives all packets that have arrived.
     fn hear(&mut self) {
         for guest in 0..GUESTS {
@@ -164,8 +268,9 @@ impl World {
         let host = u64::from(Cid::HOST.0);
         let allowed = header.src_cid == host || may_talk(&self.devices, header.src_cid, own);
         assert!(allowed || header.op == RST, "{own} must not hear {header:?}");
-        let sender = self.rig.drivers.iter().find(|driver| u64::from(driver.cid) == header.src_cid);
-        if sender.is_some_and(|sender| !sender.poked) {
+        let senders = self.rig.drivers.iter().zip(self.has_poked_words);
+        let mut senders = senders.filter(|(driver, _)| u64::from(driver.cid) == header.src_cid);
+        if senders.next().is_some_and(|(sender, has_poked_words)| !sender.poked && !has_poked_words) {
             assert!(bytes.iter().all(|&byte| u64::from(byte) == header.src_cid), "bytes of somebody else's");
         }
         let key = (guest, header.dst_port, header.src_cid, header.src_port);
@@ -284,6 +389,9 @@ impl World {
                 self.last[guest] = None;
             }
             26 => self.reply(usize::from(a), b),
+            27 => self.attach(guest, rest),
+            28 => self.poke_channel(guest, rest, value),
+            29 => self.write_channel(guest, rest, value),
             _ => (0..what >> 5).for_each(|_| _ = self.rig.step()),
         }
         self.rig.step();

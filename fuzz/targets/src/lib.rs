@@ -19,6 +19,7 @@ pub mod message;
 pub mod multicast;
 pub mod qcow2;
 pub mod qmp;
+pub mod queue_pair;
 pub mod ring;
 pub mod session;
 pub mod socket;
@@ -56,7 +57,7 @@ impl Target {
 }
 
 /// All targets.
-pub const ALL: [Target; 19] = [
+pub const ALL: [Target; 20] = [
     ring::TARGET,
     frame::TARGET,
     message::TARGET,
@@ -67,6 +68,7 @@ pub const ALL: [Target; 19] = [
     socket::TARGET,
     connection::TARGET,
     handshake::TARGET,
+    queue_pair::TARGET,
     qcow2::TARGET,
     vmdk::TARGET,
     launch::TARGET,

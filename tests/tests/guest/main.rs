@@ -17,6 +17,7 @@ mod mtu;
 mod nested;
 mod numa;
 mod preload;
+mod queue_pairs;
 mod router;
 mod unshared;
 mod vmci;

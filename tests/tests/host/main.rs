@@ -28,6 +28,7 @@ mod network_io;
 mod pnic;
 mod policy;
 mod preload;
+mod queue_pairs;
 mod settings;
 mod shape;
 mod shares;

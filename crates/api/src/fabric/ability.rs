@@ -51,6 +51,8 @@ abilities! {
     /// Takes sockets of further queues with
     /// [`Attachment::Xdp`](super::message::Attachment::Xdp).
     XdpQueues = "has_xdp_queues",
+    /// Knows [`ToFabric::QueuePairMemory`](super::ToFabric::QueuePairMemory).
+    QueuePairs = "has_queue_pairs",
 }
 
 /// Set of abilities. In messages it is an object with a member for each of them, whose value is
@@ -161,6 +163,7 @@ mod tests {
             "asks_ipv6",
             "has_xdp",
             "has_xdp_queues",
+            "has_queue_pairs",
         ] {
             assert_eq!(told[name], true, "{name}");
         }

@@ -107,6 +107,28 @@ pub struct SocketConfig {
     /// Rules for its front end.
     #[serde(default)]
     pub front_end: FrontEndRules,
+    /// Memory for queue pairs that the running VM has. `tautd` sends its descriptor
+    /// ([`ToFabric::QueuePairMemory`](super::ToFabric::QueuePairMemory)).
+    #[serde(default)]
+    pub queue_pairs: Option<QueuePairMemory>,
+}
+
+/// A memory file with queue pairs. The file ends with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuePairMemory {
+    /// Number of the file (`st_ino`), which tells it from the file of the VM's last start.
+    pub inode: u64,
+    /// Offset of the queue pairs in the file.
+    pub offset: Bytes,
+    /// Size of the queue pairs.
+    pub size: Bytes,
+}
+
+impl QueuePairMemory {
+    /// Returns the size of the file.
+    pub const fn file_size(&self) -> Bytes {
+        Bytes(self.offset.0.saturating_add(self.size.0))
+    }
 }
 
 /// Rules for a vhost-user front end: the memory and descriptors that it may bring. Its process may

@@ -47,6 +47,14 @@ pub enum ToFabric {
         /// The device.
         port: PortId,
     },
+    /// The memory file for queue pairs of a VMCI device, which the configuration describes
+    /// ([`SocketConfig::queue_pairs`](super::config::SocketConfig::queue_pairs)). The fabric keeps
+    /// it as long as the configuration has the same file. Only for a fabric whose
+    /// [`FromFabric::Welcome`] says that it has queue pairs.
+    QueuePairMemory {
+        /// The device.
+        port: PortId,
+    },
     /// Answer to [`FromFabric::HostConnect`], with the connected Unix socket, or without one if no
     /// program listens.
     HostConnected {

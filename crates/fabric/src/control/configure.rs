@@ -117,7 +117,12 @@ impl Control {
         for config in devices {
             let id = config.id;
             match (self.vsock.device(id), self.entries.get_mut(&id)) {
-                (Some(_), Some(entry)) => entry.kind = Kind::Socket(config),
+                (Some(_), Some(entry)) => {
+                    entry.kind = Kind::Socket(config);
+                    if entry.drop_unwanted_queue_pairs() {
+                        self.vsock.remove_region(id);
+                    }
+                }
                 (Some(device), None) => _ = self.entries.insert(id, Entry::of_socket(config, device)),
                 (None, _) => self.close(id, "the device cannot be made"),
             }

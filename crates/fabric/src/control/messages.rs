@@ -42,6 +42,7 @@ impl Control {
                 if self.standby { self.prepare(port, via, fds) } else { self.attach(port, via, fds) }
             }
             ToFabric::HostListener { port } => self.host_listener(port, fds),
+            ToFabric::QueuePairMemory { port } => self.queue_pair_memory(port, fds),
             ToFabric::HostConnected { port, request } => self.vsock.answer(port, request, fds),
             ToFabric::HostStreams { connections } => self.host_streams(connections, fds),
             ToFabric::Capture { port, snaplen, directions } => {

@@ -17,6 +17,7 @@ mod messages;
 mod network_io;
 mod own_frames;
 mod peer;
+mod queue_pair_memory;
 #[cfg(feature = "rig")]
 pub mod rig;
 mod standby;

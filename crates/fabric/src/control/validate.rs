@@ -184,6 +184,7 @@ mod tests {
             connections: 4096,
             half_open: 256,
             front_end: FrontEndRules::default(),
+            queue_pairs: None,
         }
     }
 

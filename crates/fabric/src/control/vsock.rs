@@ -12,10 +12,11 @@ use taut_virtq::counters::SharedWords;
 use tracing::warn;
 
 use super::heartbeat::Progress;
+use super::queue_pair_memory::RegionFd;
 use super::{Control, token};
 use crate::sys::epoll::{Epoll, EventFlags, Waker, Watched};
 use crate::vhost_user::Device;
-use crate::vsock::{VsockEvent, VsockHandle};
+use crate::vsock::{RegionRefused, VsockEvent, VsockHandle};
 
 /// Largest number of streams in one message.
 const STREAMS: usize = 200;
@@ -62,6 +63,16 @@ impl VsockDevices {
     /// The device that a session drives; `None` if it is not configured.
     pub(super) fn device(&self, port: PortId) -> Option<Arc<dyn Device>> {
         self.handle.device(port)
+    }
+
+    /// Has a device use this memory for queue pairs.
+    pub(super) fn set_region(&mut self, port: PortId, held: &RegionFd) -> Result<(), RegionRefused> {
+        self.handle.set_region(port, held.file(), held.offset().0, held.size().0)
+    }
+
+    /// Has a device use no memory for queue pairs.
+    pub(super) fn remove_region(&mut self, port: PortId) {
+        self.handle.remove_region(port);
     }
 
     /// Begins to serve, unless it has begun.

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::{SocketConfig, SocketWorker};
@@ -11,6 +12,7 @@ use taut_virtq::counters::SharedWords;
 use super::device::VsockDevice;
 use super::engine::{VsockEvent, VsockSwitch};
 use super::guest::EventSource;
+use super::queue_pair::RegionRefused;
 use super::thread::{self, Shared};
 use crate::sys::epoll::{EventFlags, Waker, Watched};
 use crate::sys::thread::Thread;
@@ -59,6 +61,29 @@ impl VsockHandle {
         VsockDevice::find(&self.shared, id).map(|device| Arc::new(device) as Arc<dyn Device>)
     }
 
+    /// Sets the memory of a device's queue pairs: `len` bytes of a file from `offset` on. The file
+    /// has to be sealed against shrinking. Does nothing if the device has this memory already; if
+    /// it has other memory, all connections that use it are reset.
+    ///
+    /// To go on with the connections of another fabric, set it before [`Self::begin`].
+    pub fn set_region(
+        &mut self,
+        id: PortId,
+        file: &OwnedFd,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), RegionRefused> {
+        let set = self.shared.enter().set_region(id, file, offset, len);
+        self.shared.waker.wake();
+        set
+    }
+
+    /// Takes the memory for queue pairs from a device. All connections that use it are reset.
+    pub fn remove_region(&mut self, id: PortId) {
+        self.shared.enter().remove_region(id);
+        self.shared.waker.wake();
+    }
+
     /// Replaces the socket at which programs on the host connect to a device's guest.
     pub fn host_listener(&mut self, id: PortId, listener: OwnedFd) {
         if let Err(error) = self.shared.enter().host_listener(id, listener) {
@@ -79,7 +104,7 @@ impl VsockHandle {
     /// Connections of a fabric that stopped by [`Self::stop`] go on, with the sockets that it
     /// returned. Connections of a fabric that was killed are reset.
     pub fn begin(&mut self, streams: Vec<(u32, OwnedFd)>) {
-        self.shared.enter().begin(streams);
+        self.shared.enter().begin(streams, Instant::now());
         self.shared.waker.wake();
     }
 

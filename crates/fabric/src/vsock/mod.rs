@@ -11,6 +11,7 @@
 //! * [`proto`]: the protocol as a pure state machine.
 //! * [`guest`]: guests' devices and their rings.
 //! * [`host`]: Unix sockets on the host.
+//! * [`queue_pair`]: regions of guests, whose rings carry payload instead of packets.
 //! * [`sched`]: turns of flows, merging, deferred news, polling.
 //! * [`handover`]: what one fabric leaves to the next.
 //! * [`engine`]: owns all of them. [`engine::path`] is the path of a byte, top to bottom.
@@ -25,6 +26,7 @@ mod handle;
 mod handover;
 mod host;
 mod proto;
+mod queue_pair;
 #[cfg(any(test, feature = "rig"))]
 pub mod rig;
 mod sched;
@@ -34,3 +36,4 @@ mod thread;
 
 pub use engine::VsockEvent;
 pub use handle::VsockHandle;
+pub use queue_pair::RegionRefused;

@@ -65,8 +65,9 @@ pub(super) fn start(shared: Arc<Shared>) -> io::Result<Thread> {
     Thread::start("sockets".to_owned(), move || run(&shared))
 }
 
-/// Runs rounds until the thread is to end. While a guest streams, it sleeps between two looks. Events that [`Epoll::wait`] returns at the end of a pass
-/// are carried out there; the next pass begins with the round that they have caused.
+/// Runs rounds until the thread is to end. While a guest streams, it sleeps between two looks.
+/// Events that [`Epoll::wait`] returns at the end of a pass are carried out there; the next pass
+/// begins with the round that they have caused.
 ///
 /// [`Epoll::wait`]: crate::sys::epoll::Epoll::wait
 fn run(shared: &Shared) {

@@ -420,6 +420,7 @@ pub(crate) fn socket(id: u16, domains: &[&str]) -> SocketConfig {
         connections: vmci::CONNECTIONS,
         half_open: vmci::HALF_OPEN,
         front_end: FrontEndRules::default(),
+        queue_pairs: None,
     }
 }
 

@@ -1,7 +1,8 @@
 //! Process 1 of a directly booted guest: devices, drivers, addresses, the agent, the power button.
 //!
 //! The initial RAM file system has this program as `/init` and drivers with their load order in
-//! `/modules/order` (`taut-image` builds it). There is no shell and no disk.
+//! `/modules/order` and `/modules/order-nvdimm` (`taut-image` builds it). There is no shell and no
+//! disk.
 
 mod modules;
 mod ports;

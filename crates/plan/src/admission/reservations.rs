@@ -11,9 +11,9 @@ use taut_api::{ApiError, Bytes, Name};
 use super::limits::admit_limits;
 use super::refusal::{conflict, invalid};
 use crate::facts::reservation::{
-    counted_pcpus, level_name, memory_is_reserved, pcpus, reservable_memory, reserved_cpu,
+    counted_pcpus, level_name, memory_is_reserved, pcpus, reservable_memory, reserved_cpu, reserved_memory,
 };
-use crate::facts::{Desired, HostSeen, Observed};
+use crate::facts::{Desired, HostSeen, MachineSize, Observed};
 use crate::placement::exclusive::{place_exclusive_vcpus, state_problem};
 use crate::placement::problem::{Placement, Problem};
 use crate::placement::shortage::explain_shortage;
@@ -67,7 +67,8 @@ fn admit_size(observed: &Observed, name: &Name, spec: &VmSpec) -> Result<(), Api
         } else {
             "cannot be started"
         };
-        let most = most_memory(&observed.host);
+        let beside = MachineSize::of(spec).nvdimm();
+        let most = Bytes(most_memory(&observed.host).0.saturating_sub(beside.0));
         Err(conflict(
             format!("VM `{name}` {what}: {reason}"),
             format!("give it at most {most} of memory; a VM that is off may have more until it starts"),
@@ -94,23 +95,23 @@ fn admit_sensitivity(name: &Name, spec: &VmSpec) -> Result<(), ApiError> {
     ))
 }
 
-fn reserved_memory(spec: &VmSpec) -> u64 {
-    spec.memory_reservation.of(spec.memory).0
-}
-
 fn admit_memory(desired: &Desired, host: &HostSeen, name: &Name, spec: &VmSpec) -> Result<(), ApiError> {
-    let wanted = reserved_memory(spec);
+    let wanted = reserved_memory(spec).0;
     let others = desired.vms_on().filter(|(other, _)| *other != name);
-    let others: u64 = others.map(|(_, vm)| reserved_memory(&vm.vm)).sum();
+    let others: u64 = others.map(|(_, vm)| reserved_memory(&vm.vm).0).sum();
     let capacity = reservable_memory(host.memory_total);
     let unreserved = capacity.0.saturating_sub(others);
     if wanted == 0 || wanted <= unreserved {
         return Ok(());
     }
+    let queue_pairs = match Bytes(wanted.saturating_sub(spec.memory.0)).as_mib() {
+        0 => String::new(),
+        mib => format!(", {mib} MiB of these for queue pairs"),
+    };
     Err(conflict(
         format!(
-            "VM `{name}` reserves {} MiB of memory, but only {} MiB are unreserved: {} MiB can be reserved \
-             on this host of {} MiB, and running VMs have reserved {} MiB; {} MiB are missing",
+            "VM `{name}` reserves {} MiB of memory{queue_pairs}, but only {} MiB are unreserved: {} MiB can be \
+             reserved on this host of {} MiB, and running VMs have reserved {} MiB; {} MiB are missing",
             Bytes(wanted).as_mib(),
             Bytes(unreserved).as_mib(),
             capacity.as_mib(),

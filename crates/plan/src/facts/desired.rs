@@ -101,6 +101,10 @@ impl Desired {
             {
                 vm.vm.vcpus = size.vcpus;
                 vm.vm.memory = size.memory;
+                // Those of a device that was removed end with the process.
+                if let Some(vmci) = &mut vm.vm.vmci {
+                    vmci.queue_pairs = Some(size.queue_pairs).filter(|size| size.0 > 0);
+                }
             }
         }
         documents

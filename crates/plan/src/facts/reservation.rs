@@ -4,6 +4,7 @@ use taut_api::Bytes;
 use taut_api::vm::{LatencySensitivity, Power, VmDesired, VmSpec};
 
 use super::host::HostSeen;
+use super::vm::MachineSize;
 
 /// Least memory that stays with the host.
 const HOST_MEMORY: Bytes = Bytes::mib(256);
@@ -11,6 +12,14 @@ const HOST_MEMORY: Bytes = Bytes::mib(256);
 /// Returns whether all of the VM's memory is reserved.
 pub fn memory_is_reserved(spec: &VmSpec) -> bool {
     spec.memory_reservation.of(spec.memory) == spec.memory
+}
+
+/// Returns the memory that is reserved for the VM. That of queue pairs is locked with the guest's
+/// if all of the guest's is.
+pub fn reserved_memory(spec: &VmSpec) -> Bytes {
+    let reserved = spec.memory_reservation.of(spec.memory);
+    let nvdimm = if reserved == spec.memory { MachineSize::of(spec).nvdimm() } else { Bytes(0) };
+    Bytes(reserved.0.saturating_add(nvdimm.0))
 }
 
 /// Memory that can be reserved on a host with `total` memory. A sixteenth, and at least 256 MiB,

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use taut_api::confinement::Confinement;
 use taut_api::enforcement::ProcessLimits;
+use taut_api::fabric::config::QueuePairMemory;
 use taut_api::machine::{DiskLimits, VmAccelerator};
 use taut_api::vm::{VmKind, VmSpec};
+use taut_api::vmci::VmciSpec;
 use taut_api::{Bytes, MacAddr, Mtu};
 
 /// A VM that has a process, or had one.
@@ -38,6 +40,8 @@ pub struct Process {
     pub sockets: BTreeSet<usize>,
     /// The process was started with a VMCI device.
     pub vmci: bool,
+    /// Memory for queue pairs that it was started with.
+    pub queue_pairs: Option<QueuePairMemory>,
     /// Its memory was allocated and locked when it started.
     pub locked: bool,
     /// Limits that it was given when it started; absent if an earlier version started it.
@@ -82,25 +86,41 @@ pub struct SetAddress {
 }
 
 /// Number of vCPUs and size of the memory of a VM.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct MachineSize {
     /// Number of vCPUs.
     pub vcpus: u32,
     /// Size of the guest's memory.
     pub memory: Bytes,
+    /// Size of the memory for queue pairs, beside the guest's memory; 0 without any.
+    #[serde(default)]
+    pub queue_pairs: Bytes,
 }
 
 impl MachineSize {
     /// The size that a description asks for.
-    pub const fn of(spec: &VmSpec) -> Self {
-        Self { vcpus: spec.vcpus, memory: spec.memory }
+    pub fn of(spec: &VmSpec) -> Self {
+        Self { vcpus: spec.vcpus, memory: spec.memory, queue_pairs: spec.queue_pairs() }
     }
 
     /// The larger number of vCPUs and the larger memory of two sizes.
     #[must_use]
     pub fn larger(self, other: Self) -> Self {
-        let memory = Bytes(self.memory.0.max(other.memory.0));
-        Self { vcpus: self.vcpus.max(other.vcpus), memory }
+        Self {
+            vcpus: self.vcpus.max(other.vcpus),
+            memory: self.memory.max(other.memory),
+            queue_pairs: self.queue_pairs.max(other.queue_pairs),
+        }
+    }
+
+    /// Returns the memory of the machine's NVDIMM, which has the queue pairs.
+    pub const fn nvdimm(&self) -> Bytes {
+        VmciSpec::nvdimm_of(self.queue_pairs)
+    }
+
+    /// Returns all memory that the guest sees.
+    pub const fn all_memory(&self) -> Bytes {
+        Bytes(self.memory.0.saturating_add(self.nvdimm().0))
     }
 }
 

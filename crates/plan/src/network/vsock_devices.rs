@@ -29,6 +29,7 @@ pub fn configure_vsock_devices(desired: &Desired, observed: &Observed) -> Vec<So
             connections: vmci.most_connections(),
             half_open: vmci.most_half_open(),
             front_end: limit_front_end(desired, observed, &owner),
+            queue_pairs: observed.process(name).and_then(|process| process.queue_pairs),
         })
     });
     devices.collect()

@@ -3,7 +3,7 @@
 use taut_api::vm::{VmDesired, VmKind, VmSpec};
 use taut_api::{Bytes, Name};
 
-use crate::facts::{Desired, Explanation, HostSeen, Process, Refusal, Row};
+use crate::facts::{Desired, Explanation, HostSeen, MachineSize, Process, Refusal, Row};
 
 /// Refuses to start VMs that have more memory than the host. Admission refuses them first; this
 /// covers a host that has shrunk since.
@@ -22,9 +22,13 @@ pub(crate) fn most_memory(host: &HostSeen) -> Bytes {
 
 /// Returns why the host cannot run a VM of this size, whatever else runs there.
 pub(crate) fn oversize(spec: &VmSpec, host: &HostSeen) -> Option<String> {
-    let most = most_memory(host);
-    (spec.memory > most)
-        .then(|| format!("its memory of {} is more than the whole host has: {most}", spec.memory))
+    let (size, most) = (MachineSize::of(spec), most_memory(host));
+    let with = match size.nvdimm() {
+        Bytes(0) => String::new(),
+        nvdimm => format!(", and {nvdimm} for queue pairs,"),
+    };
+    (size.all_memory() > most)
+        .then(|| format!("its memory of {}{with} is more than the whole host has: {most}", spec.memory))
 }
 
 /// Explains that the memory of a latency-sensitive VM is allocated and locked when it starts.

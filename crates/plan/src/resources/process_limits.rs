@@ -52,11 +52,12 @@ pub fn limit_process(needs: &ProcessNeeds) -> ProcessLimits {
     let vcpu = if is_emulated { (size.memory.0 / TLB).clamp(LEAST_TLB.0, MOST_TLB.0) } else { VCPU.0 };
     let translated = if is_emulated { TCG_CACHE.0 } else { 0 };
     let stacks = if locked { STACK.0 * processes } else { 0 };
-    let page_tables = size.memory.0 / PAGE_TABLES;
+    let page_tables = size.all_memory().0 / PAGE_TABLES;
     let parts = [PROGRAM.0, page_tables, vcpus * vcpu, translated, stacks, kernel.0];
     // Whole MiB are easier to read.
     let own = parts.iter().sum::<u64>().next_multiple_of(Bytes::mib(1).0);
-    let (pages, huge) = if huge { (0, size.memory.0) } else { (size.memory.0, 0) };
+    // The memory of queue pairs is never on huge pages.
+    let (pages, huge) = if huge { (size.nvdimm().0, size.memory.0) } else { (size.all_memory().0, 0) };
     ProcessLimits { memory: Bytes(pages.saturating_add(own)), huge: Bytes(huge), processes }
 }
 
@@ -66,7 +67,7 @@ mod tests {
 
     const NEEDS: ProcessNeeds = ProcessNeeds {
         accelerator: VmAccelerator::Kvm,
-        size: MachineSize { vcpus: 2, memory: Bytes::mib(1024) },
+        size: MachineSize { vcpus: 2, memory: Bytes::mib(1024), queue_pairs: Bytes(0) },
         huge: false,
         locked: false,
         kernel: Bytes(0),
@@ -104,5 +105,17 @@ mod tests {
     fn huge_pages_are_counted_apart() {
         let huge = limit_process(&ProcessNeeds { huge: true, ..NEEDS });
         assert_eq!((huge.memory, huge.huge), (Bytes::mib(256 + 16 + 8), Bytes::mib(1024)));
+    }
+
+    #[test]
+    fn queue_pairs_are_memory_beside_the_guests() {
+        let size = MachineSize { queue_pairs: Bytes::mib(62), ..NEEDS.size };
+        for huge in [false, true] {
+            let without = limit_process(&ProcessNeeds { huge, ..NEEDS });
+            let with = limit_process(&ProcessNeeds { size, huge, ..NEEDS });
+            // 2 MiB precede them, and a 64th of all are page tables.
+            assert_eq!(with.memory, Bytes(without.memory.0 + Bytes::mib(64 + 1).0));
+            assert_eq!(with.huge, without.huge);
+        }
     }
 }

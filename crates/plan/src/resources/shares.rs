@@ -12,8 +12,8 @@ use taut_api::vm::{Power, VmDesired, VmSpec};
 use taut_api::{Bytes, Name};
 
 use super::memory_shares::{divide_memory, explain_memory_shares, explain_partial_reservation};
-use crate::facts::reservation::{counted_pcpus, memory_is_reserved, wants_exclusive_pcpus};
-use crate::facts::{Desired, Explanation, HostSeen, Observed, Row};
+use crate::facts::reservation::{counted_pcpus, memory_is_reserved, reserved_memory, wants_exclusive_pcpus};
+use crate::facts::{Desired, Explanation, HostSeen, MachineSize, Observed, Row};
 
 /// The control group of each VM that is wanted on; empty while no VM needs one.
 pub fn share_cpu_and_memory(desired: &Desired, observed: &Observed) -> BTreeMap<Name, GroupSettings> {
@@ -46,9 +46,14 @@ impl<'a> Division<'a> {
         GroupSettings {
             cpu_shares: spec.cpu.shares.of_cpu(spec.vcpus),
             cpu_limit: spec.cpu.limit.thousandths(spec.vcpus, host.cpu_mhz),
-            memory_min: spec.memory_reservation.of(spec.memory),
+            memory_min: reserved_memory(spec),
             memory_low: self.memory[name],
-            memory_high: spec.memory_limit.of(spec.memory).filter(|_| host.swap_total.0 > 0),
+            // The limit is for the guest's memory; queue pairs are beside it.
+            memory_high: spec
+                .memory_limit
+                .of(spec.memory)
+                .filter(|_| host.swap_total.0 > 0)
+                .map(|limit| Bytes(limit.0.saturating_add(MachineSize::of(spec).nvdimm().0))),
             no_swap: memory_is_reserved(spec),
             disk_shares: disk.map(|disk| disk.shares.of_disk()),
         }

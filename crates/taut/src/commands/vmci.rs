@@ -6,7 +6,7 @@ use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::vm::VmciStatus;
 use taut_api::vmci::VmciSpec;
-use taut_api::{ApiError, Name};
+use taut_api::{ApiError, Bytes, Name};
 
 use crate::client::Client;
 use crate::output::{self, Format, Outcome};
@@ -63,7 +63,21 @@ fn show(vm: &Vm, spec: &VmciSpec, status: &VmciStatus) -> String {
         ("host socket", status.socket.clone()),
         ("group", spec.group.as_ref().map(ToString::to_string).unwrap_or_default()),
         ("group's socket", status.group_socket.clone().unwrap_or_default()),
+        ("queue pairs", queue_pairs(vm, spec, status)),
     ])
+}
+
+/// Renders the size of the memory for queue pairs; empty without any.
+fn queue_pairs(vm: &Vm, spec: &VmciSpec, status: &VmciStatus) -> String {
+    let shown = |size: Bytes| if size.0 == 0 { "none".to_owned() } else { size.to_string() };
+    let (wanted, now) = (spec.queue_pairs(), status.queue_pairs.unwrap_or_default());
+    if vm.status.pid.is_some() && wanted != now {
+        format!("{}; {} from the next start on", shown(now), shown(wanted))
+    } else if wanted.0 > 0 {
+        wanted.to_string()
+    } else {
+        String::new()
+    }
 }
 
 /// Renders devices and their counters, followed by the sockets of groups, and by the reason for
@@ -143,13 +157,14 @@ mod tests {
             reason: reason.map(str::to_owned),
             socket: format!("/run/taut/vms/{cid}/vmci.sock"),
             group_socket: (cid == 3).then(|| "/run/taut/vmci/db1/vmci.sock".to_owned()),
+            queue_pairs: (cid == 3).then_some(Bytes::mib(16)),
             counters,
         };
         let counters = VmciCounters { connections: 2, rx_bytes: 70, forged: 1, ..VmciCounters::default() };
         let vms = [
             vm(
                 "db1",
-                &serde_json::json!({ "domains": ["a", "b"], "group": "web" }),
+                &serde_json::json!({ "domains": ["a", "b"], "group": "web", "queue_pairs": "16MiB" }),
                 Some(status(3, Link::Up, None, counters)),
             ),
             vm("plain", &serde_json::Value::Null, None),
@@ -182,6 +197,37 @@ mod tests {
         host socket      /run/taut/vms/3/vmci.sock
         group            web
         group's socket   /run/taut/vmci/db1/vmci.sock
+        queue pairs      16MiB
         ");
+    }
+
+    #[test]
+    fn memory_for_queue_pairs_of_a_running_vm_changes_at_the_next_start() {
+        let shown = |wanted: &str, now: Option<u64>, runs: bool| {
+            let queue_pairs = now.map(Bytes::mib);
+            let status = VmciStatus {
+                cid: Cid(3),
+                port: 1,
+                link: Link::Up,
+                reason: None,
+                socket: String::new(),
+                group_socket: None,
+                queue_pairs,
+                counters: VmciCounters::default(),
+            };
+            let spec = serde_json::json!({ "queue_pairs": wanted });
+            let mut vm = vm("a", &spec, Some(status.clone()));
+            vm.status.pid = runs.then_some(9);
+            queue_pairs_of(&vm, &status)
+        };
+        assert_eq!(shown("16MiB", Some(16), true), "16MiB");
+        assert_eq!(shown("0", None, true), "");
+        assert_eq!(shown("16MiB", None, false), "16MiB");
+        assert_eq!(shown("16MiB", None, true), "none; 16MiB from the next start on");
+        assert_eq!(shown("0", Some(16), true), "16MiB; none from the next start on");
+    }
+
+    fn queue_pairs_of(vm: &Vm, status: &VmciStatus) -> String {
+        queue_pairs(vm, vm.spec.vm.vmci.as_ref().unwrap(), status)
     }
 }

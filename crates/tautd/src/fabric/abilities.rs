@@ -43,6 +43,7 @@ pub(super) fn fit(abilities: Abilities, message: &ToFabric) -> Option<Cow<'_, To
     let has = |ability| abilities.has(ability);
     match message {
         ToFabric::Capture { .. } if !has(Ability::Captures) => None,
+        ToFabric::QueuePairMemory { .. } if !has(Ability::QueuePairs) => None,
         ToFabric::Attach { via: Attachment::Packet(_), .. } if !has(Ability::Uplinks) => None,
         ToFabric::Attach { via: Attachment::Xdp(setup), .. }
             if !has(Ability::Xdp) || setup.other_queues > 0 && !has(Ability::XdpQueues) =>
@@ -122,6 +123,14 @@ mod tests {
         assert_eq!(fit(earlier, &attach), None);
         assert_eq!(fit(earlier, &ToFabric::Ping).as_deref(), Some(&ToFabric::Ping));
         assert_eq!(unfit(earlier, &config).map(|(port, _)| port).collect::<Vec<_>>(), [PortId(2)]);
+    }
+
+    #[test]
+    fn a_fabric_without_queue_pairs_gets_no_memory_for_them() {
+        let memory = ToFabric::QueuePairMemory { port: PortId(2) };
+        assert_eq!(fit(Abilities::default(), &memory), None);
+        let knowing = Abilities::from_iter([Ability::QueuePairs]);
+        assert_eq!(fit(knowing, &memory).as_deref(), Some(&memory));
     }
 
     #[test]

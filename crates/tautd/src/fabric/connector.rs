@@ -128,7 +128,7 @@ impl Shared {
 }
 
 /// Returns the VM of a VMCI device.
-fn vm_of(owner: &str) -> Option<Name> {
+pub(super) fn vm_of(owner: &str) -> Option<Name> {
     owner.strip_prefix("vm/")?.strip_suffix("/vmci")?.parse().ok()
 }
 

@@ -88,7 +88,7 @@ impl Shared {
             FromFabric::Configured { revision, refused } => {
                 conversation.configured = Some(revision);
                 let unfit: Vec<_> = unfit(conversation.abilities, &self.wanted().config).collect();
-                self.board.lock().refused_ports = refused.into_iter().chain(unfit).collect();
+                self.note_refused(refused.into_iter().chain(unfit).collect());
             }
             FromFabric::Groups { segment, groups } => {
                 self.board.lock().groups.insert(segment, groups);
@@ -151,9 +151,9 @@ impl Shared {
     /// Gives a new fabric everything that the last one had.
     fn hand_over(&self, abilities: Abilities) {
         let wire = self.wire();
-        let (mut messages, host_sockets) = {
+        let (mut messages, unanswered) = {
             let wanted = self.wanted();
-            (wanted.held.messages(), wanted.held.host_sockets())
+            (wanted.held.messages(), wanted.held.unanswered())
         };
         let mut seen = self.board.lock();
         messages
@@ -162,7 +162,7 @@ impl Shared {
             seen.observed.fabric.ports.entry(*port).or_default().attached = true;
         }
         drop(seen);
-        for (_, message, fds) in messages.into_iter().chain(host_sockets) {
+        for (_, message, fds) in messages.into_iter().chain(unanswered) {
             super::send(wire.as_ref(), &message, &fds);
         }
     }

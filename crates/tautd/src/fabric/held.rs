@@ -61,12 +61,21 @@ struct Port {
     /// Sockets through which programs on the host connect to VMCI devices. They are independent of
     /// the devices' front ends.
     host: Option<Arc<ForeignFd>>,
+    /// Memory for queue pairs of a VMCI device, with the number of its file.
+    queue_pairs: Option<(u64, Arc<ForeignFd>)>,
 }
 
 impl Port {
     fn new(port: PortId) -> Self {
         let strangers = ClosingQueue::new(port);
-        Self { programs: strangers.beside(), strangers, device: None, session: None, host: None }
+        Self {
+            programs: strangers.beside(),
+            strangers,
+            device: None,
+            session: None,
+            host: None,
+            queue_pairs: None,
+        }
     }
 
     fn serves(&self) -> bool {
@@ -141,6 +150,26 @@ impl Held {
         listener
     }
 
+    /// Keeps the memory for queue pairs of a VMCI device. Its close does not wait.
+    pub(super) fn keep_queue_pairs(&mut self, port: PortId, inode: u64, memory: OwnedFd) -> Arc<ForeignFd> {
+        let memory = Arc::new(ForeignFd::own(memory));
+        self.port(port).queue_pairs = Some((inode, Arc::clone(&memory)));
+        memory
+    }
+
+    /// Closes the memory for queue pairs of a device that the fabric has refused. Once the fabric
+    /// has the device, the memory is missing and is given again.
+    pub(super) fn forget_queue_pairs(&mut self, port: PortId) {
+        if let Some(port) = self.0.get_mut(&port) {
+            port.queue_pairs = None;
+        }
+    }
+
+    /// Returns whether this memory of a VMCI device is kept.
+    pub(super) fn has_queue_pairs(&self, port: PortId, inode: u64) -> bool {
+        self.0.get(&port).and_then(|held| held.queue_pairs.as_ref()).is_some_and(|(held, _)| *held == inode)
+    }
+
     /// Keeps the newest state of a session. Its first descriptor is the connection; the fabric has
     /// checked that the close of the others does not wait, or trusts the front end.
     pub(super) fn keep_session(&mut self, record: SessionRecord, fds: Vec<OwnedFd>) {
@@ -166,9 +195,14 @@ impl Held {
         }
     }
 
-    /// Closes the descriptors of ports that are no longer wanted. Returns those of interfaces of
-    /// the host.
+    /// Closes the descriptors of ports, and the memory for queue pairs, that are no longer wanted.
+    /// Returns those of interfaces of the host.
     pub(super) fn keep_only(&mut self, config: &FabricConfig) -> Vec<GivenBack> {
+        let wanted: BTreeMap<_, _> = config.sockets.iter().map(|socket| (socket.id, socket)).collect();
+        for (id, port) in &mut self.0 {
+            let memory = wanted.get(id).and_then(|socket| socket.queue_pairs);
+            port.queue_pairs.take_if(|(inode, _)| memory.is_none_or(|memory| memory.inode != *inode));
+        }
         let unwanted: Vec<_> = self.0.keys().copied().filter(|port| owner(config, *port).is_none()).collect();
         let devices = unwanted.into_iter().filter_map(|port| self.0.remove(&port)?.device);
         devices.filter_map(|(via, fds)| GivenBack::of(&via, &fds)).collect()
@@ -192,11 +226,14 @@ impl Held {
         self.0.get(&port).is_some_and(|port| port.session.is_some())
     }
 
-    /// Returns the messages that give a new fabric the host sockets of VMCI devices. They have no
-    /// answer.
-    pub(super) fn host_sockets(&self) -> Vec<Attach> {
+    /// Returns the messages that give a new fabric the host sockets and the memory for queue pairs
+    /// of VMCI devices. They have no answer.
+    pub(super) fn unanswered(&self) -> Vec<Attach> {
         let sockets = self.0.iter().filter_map(|(&port, held)| Some((port, held.host.clone()?)));
-        sockets.map(|(port, listener)| (port, ToFabric::HostListener { port }, vec![listener])).collect()
+        let sockets = sockets.map(|(port, fd)| (port, ToFabric::HostListener { port }, vec![fd]));
+        let memory = self.0.iter().filter_map(|(&port, held)| Some((port, held.queue_pairs.clone()?.1)));
+        let memory = memory.map(|(port, fd)| (port, ToFabric::QueuePairMemory { port }, vec![fd]));
+        sockets.chain(memory).collect()
     }
 
     /// Returns the messages that give a new fabric everything.
@@ -230,6 +267,10 @@ impl Held {
 mod tests {
     use std::os::unix::net::UnixStream;
 
+    use taut_api::Bytes;
+    use taut_api::fabric::config::{FrontEndRules, QueuePairMemory, SocketConfig};
+    use taut_api::vmci::Cid;
+
     use super::*;
 
     #[test]
@@ -241,5 +282,42 @@ mod tests {
         let port = &held.0[&PortId(1)];
         assert!(port.programs.is_used() && program.is_of(&port.programs));
         assert!(!program.is_of(&port.strangers));
+    }
+
+    #[test]
+    fn memory_for_queue_pairs_is_kept_until_the_vm_has_another() {
+        const PORT: PortId = PortId(1);
+        let mut held = Held::default();
+        let memory = || std::fs::File::open("/dev/zero").unwrap().into();
+        let configured = |inode| {
+            let memory = QueuePairMemory { inode, offset: Bytes::mib(2), size: Bytes::mib(4) };
+            let device = SocketConfig { queue_pairs: Some(memory), ..socket(PORT) };
+            FabricConfig { sockets: vec![device], ..FabricConfig::default() }
+        };
+        held.keep_queue_pairs(PORT, 7, memory());
+        held.keep_only(&configured(7));
+        assert!(held.has_queue_pairs(PORT, 7) && !held.has_queue_pairs(PORT, 8));
+        let [(port, message, fds)] = held.unanswered().try_into().unwrap();
+        assert_eq!((port, message, fds.len()), (PORT, ToFabric::QueuePairMemory { port: PORT }, 1));
+        held.keep_only(&configured(8));
+        assert!(!held.has_queue_pairs(PORT, 7) && held.unanswered().is_empty());
+        held.keep_queue_pairs(PORT, 8, memory());
+        let without = FabricConfig { sockets: vec![socket(PORT)], ..FabricConfig::default() };
+        held.keep_only(&without);
+        assert!(!held.has_queue_pairs(PORT, 8), "the VM is off");
+    }
+
+    fn socket(id: PortId) -> SocketConfig {
+        SocketConfig {
+            id,
+            owner: "vm/a/vmci".to_owned(),
+            cid: Cid(3),
+            domains: Vec::new(),
+            unrestricted: false,
+            connections: 1,
+            half_open: 1,
+            front_end: FrontEndRules::default(),
+            queue_pairs: None,
+        }
     }
 }

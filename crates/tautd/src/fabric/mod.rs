@@ -24,12 +24,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::fabric::channel;
+use taut_api::fabric::config::{QueuePairMemory, SocketConfig};
 use taut_api::fabric::message::Attachment;
 use taut_api::fabric::{Abilities, Ability, FabricConfig, ForeignFd, PortId, ToFabric, keep_urgent};
 use taut_api::vmci::Cid;
+use taut_api::{ApiError, Name};
 
 use crate::board::Board;
 use crate::inbox::{CaptureRequest, Inbox};
@@ -233,6 +234,33 @@ impl Fabric {
         send(wire.as_ref(), &ToFabric::HostListener { port }, &[listener]);
     }
 
+    /// Returns the VMs whose memory for queue pairs is wanted and not kept yet, each with the
+    /// memory.
+    pub(crate) fn missing_queue_pairs(&self) -> Vec<(Name, QueuePairMemory)> {
+        let refused = self.0.board.lock().refused_ports.clone();
+        let wanted = self.0.wanted();
+        let missing = |socket: &SocketConfig| {
+            let memory = socket.queue_pairs?;
+            let is_kept = wanted.held.has_queue_pairs(socket.id, memory.inode);
+            let is_missing = !is_kept && !refused.contains_key(&socket.id);
+            is_missing.then_some((connector::vm_of(&socket.owner)?, memory))
+        };
+        wanted.config.sockets.iter().filter_map(missing).collect()
+    }
+
+    /// Hands memory for queue pairs to the VMCI device that is configured with it, and keeps it for
+    /// the next fabric.
+    pub(crate) fn give_queue_pairs(&self, memory: QueuePairMemory, fd: OwnedFd) {
+        let wire = self.0.wire();
+        let mut wanted = self.0.wanted();
+        let mut sockets = wanted.config.sockets.iter();
+        let port = sockets.find(|socket| socket.queue_pairs == Some(memory)).map(|socket| socket.id);
+        let Some(port) = port else { return };
+        let kept = wanted.held.keep_queue_pairs(port, memory.inode, fd);
+        drop(wanted);
+        send(wire.as_ref(), &ToFabric::QueuePairMemory { port }, &[kept]);
+    }
+
     /// Asks the fabric to send the frames of a port over a socket, until its other end is closed.
     pub(crate) fn capture(&self, request: CaptureRequest) {
         let CaptureRequest { port, snaplen, directions, socket, done } = request;
@@ -303,6 +331,16 @@ impl Shared {
         };
         send(wire, &ToFabric::Configure(config), &[]);
         unwanted
+    }
+
+    /// Notes the ports that the fabric has refused to create, and why.
+    fn note_refused(&self, refused: BTreeMap<PortId, String>) {
+        let mut wanted = self.wanted();
+        for port in refused.keys() {
+            wanted.held.forget_queue_pairs(*port);
+        }
+        drop(wanted);
+        self.board.lock().refused_ports = refused;
     }
 
     fn wire(&self) -> MutexGuard<'_, Option<Wire>> {

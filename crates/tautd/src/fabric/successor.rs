@@ -57,16 +57,17 @@ impl Shared {
     pub(super) fn give(&self, stream: &UnixStream, watch: &mut Watch) -> io::Result<Given> {
         let Greeting { version, abilities, .. } = Self::greet(stream)?;
         let start_us = watch.lap();
-        let (config, mut messages, host_sockets, ports) = {
+        let (config, mut messages, unanswered, ports) = {
             let wanted = self.wanted();
             let held = &wanted.held;
-            (wanted.config.clone(), held.messages(), held.host_sockets(), held.ports().len() as u32)
+            (wanted.config.clone(), held.messages(), held.unanswered(), held.ports().len() as u32)
         };
         let revision = config.revision;
         let unfit: Vec<_> = unfit(abilities, &config).collect();
-        messages.retain(|(_, message, _)| fit(abilities, message).is_some());
+        let fits = |(_, message, _): &Attach| fit(abilities, message).is_some();
+        messages.retain(fits);
         let answers = messages.len();
-        messages.extend(host_sockets);
+        messages.extend(unanswered.into_iter().filter(fits));
         let mut refused = BTreeMap::new();
         let configure = ToFabric::Configure(config);
         // Send and receive at the same time: the fabric must not block while it has much to send.
@@ -86,7 +87,7 @@ impl Shared {
     fn configured(&self, stream: &UnixStream, unfit: Vec<(PortId, String)>) -> io::Result<()> {
         match next_message(stream)? {
             FromFabric::Configured { refused, .. } => {
-                self.board.lock().refused_ports = refused.into_iter().chain(unfit).collect();
+                self.note_refused(refused.into_iter().chain(unfit).collect());
                 Ok(())
             }
             other => Err(unexpected(&other)),

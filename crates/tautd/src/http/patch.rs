@@ -9,7 +9,7 @@ use taut_api::patch::{
     is_default,
 };
 use taut_api::route::Vm;
-use taut_api::vm::{Disk, NicSpec, VmDesired, VmSpec, VmStatus};
+use taut_api::vm::{Disk, NicSpec, VmDesired, VmKind, VmSpec, VmStatus};
 use taut_api::vmci::{Cid, GroupChoice, VmciSpec};
 use taut_api::word::counted;
 use taut_api::{ApiError, Document, Name, path};
@@ -92,7 +92,7 @@ fn apply(patch: &VmPatch, desired: &Desired, name: &Name, spec: &mut VmSpec) -> 
     change_placement(&patch.placement, spec);
     change_machine(patch.machine, name, spec)?;
     if patch.vmci != VmciPatch::default() {
-        spec.vmci = change_vmci(&patch.vmci, desired, name, spec.vmci.take())?;
+        spec.vmci = change_vmci(&patch.vmci, desired, name, spec.kind, spec.vmci.take())?;
     }
     Ok(())
 }
@@ -189,9 +189,11 @@ fn change_vmci(
     change: &VmciPatch,
     desired: &Desired,
     name: &Name,
+    kind: VmKind,
     before: Option<VmciSpec>,
 ) -> Result<Option<VmciSpec>, ApiError> {
-    let VmciPatch { present, cid, domains, unrestricted, connections, half_open, group } = change;
+    let VmciPatch { present, cid, domains, unrestricted, connections, half_open, group, queue_pairs } =
+        change;
     if *present == Some(false) {
         return if *change == (VmciPatch { present: Some(false), ..VmciPatch::default() }) {
             Ok(None)
@@ -225,7 +227,10 @@ fn change_vmci(
             *place = Some(most).filter(|most| *most > 0);
         }
     }
-    definition::vmci::check(&vmci)?;
+    if let Some(size) = *queue_pairs {
+        vmci.queue_pairs = Some(size).filter(|size| size.0 > 0);
+    }
+    definition::vmci::check(kind, &vmci)?;
     assign_cid(desired, &mut vmci);
     Ok(Some(vmci))
 }

@@ -151,6 +151,8 @@ impl Reconciler {
         // A running fabric needs the first configuration before it is adopted.
         let first = self.plan();
         self.fabric.configure(first.fabric);
+        // A fabric that is replaced at once has them, too.
+        self.give_queue_pairs();
         self.fabric.start()?;
         loop {
             let pause = self.round();
@@ -201,6 +203,7 @@ impl Reconciler {
         self.note_refusals(&plan);
         self.report_incidents();
         self.fabric.configure(plan.fabric);
+        self.give_queue_pairs();
         for action in plan.actions {
             self.apply(action, &plan.exclusive);
         }

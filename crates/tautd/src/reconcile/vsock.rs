@@ -15,7 +15,7 @@ use taut_vm::qmp::Qmp;
 use taut_vm::replug::{self, Replug};
 
 use super::Reconciler;
-use crate::board::Board;
+use crate::board::{Board, queue_pairs_document};
 use crate::inbox::Message;
 use crate::listen::listen_at;
 use crate::{external, monitor_thread, store::Store};
@@ -53,6 +53,28 @@ impl Reconciler {
     pub(super) fn listen_for_host(&self, vm: &Name, port: PortId) {
         if let Some(listener) = self.listen_for(vm, RunPaths::vmci) {
             self.fabric.listen_for_host(port, listener);
+        }
+    }
+
+    /// Takes memory for queue pairs from the processes of VMs, and hands it to their VMCI devices.
+    /// Raises an event for each new problem; the next round tries again.
+    pub(super) fn give_queue_pairs(&self) {
+        for (vm, memory) in self.fabric.missing_queue_pairs() {
+            // The process may have ended.
+            let Some(opened) = self.vms.queue_pair_memory(&vm) else { continue };
+            let problem = |error| {
+                io::Error::other(format!(
+                    "its queue pairs are not used, because their memory cannot be taken from its process: {error}; \
+                     hint: stop and start it"
+                ))
+            };
+            let document = queue_pairs_document(&vm);
+            let opened = opened.map_err(problem);
+            if let Some(fd) =
+                report_of(&self.board, &self.store, (&vm, &document), "vmci.no-queue-pairs", opened)
+            {
+                self.fabric.give_queue_pairs(memory, fd);
+            }
         }
     }
 
@@ -104,16 +126,27 @@ impl Reconciler {
 
 /// Returns the value. Notes an error on the board and, unless it is known already, raises an event.
 fn report<T>(board: &Board, store: &Store, vm: &Name, kind: &str, result: io::Result<T>) -> Option<T> {
-    let owner = Owner::Vmci(vm.clone()).to_string();
+    let document = Owner::Vmci(vm.clone()).to_string();
+    report_of(board, store, (vm, &document), kind, result)
+}
+
+/// The same for a problem that is noted under another document than the device's.
+fn report_of<T>(
+    board: &Board,
+    store: &Store,
+    (vm, document): (&Name, &str),
+    kind: &str,
+    result: io::Result<T>,
+) -> Option<T> {
     match result {
         Ok(value) => {
-            board.lock().problems.remove(&owner);
+            board.lock().problems.remove(document);
             Some(value)
         }
         Err(error) => {
             let problem = error.to_string();
-            if board.is_new_problem(&owner, &problem) {
-                store.event(Level::Warning, &owner, kind, &problem);
+            if board.is_new_problem(document, &problem) {
+                store.event(Level::Warning, &Owner::Vmci(vm.clone()).to_string(), kind, &problem);
             }
             None
         }

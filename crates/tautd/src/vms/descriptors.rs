@@ -14,6 +14,7 @@ use taut_api::error::ErrorKind;
 use taut_vm::launch::Source;
 
 use super::copies::FileState;
+use super::queue_pairs;
 use crate::external::connect_now;
 
 /// Folder of files without a name that take the discarded writes to disks, as of QEMU's own.
@@ -74,6 +75,11 @@ fn open_one(
             let what = format!("no file can be made in {OVERLAYS} for writes that are discarded");
             let hint = "make room there, or write to the disk itself (snapshot = false)";
             overlay(*size).map_err(failed(&what, hint))
+        }
+        Source::QueuePairs(size) => {
+            let what = format!("no memory file of {size} can be made for queue pairs");
+            let hint = "make memory or descriptors free, or start the VM without queue pairs";
+            queue_pairs::make(*size).map_err(failed(&what, hint))
         }
     }
 }

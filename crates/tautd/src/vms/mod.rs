@@ -10,6 +10,7 @@ mod copies;
 mod descriptors;
 mod inspector;
 mod preparation;
+mod queue_pairs;
 mod reason;
 mod record;
 mod start;
@@ -223,6 +224,12 @@ impl Vms {
         }
     }
 
+    /// Opens the memory for queue pairs of a running VM; `None` if it has none.
+    pub(crate) fn queue_pair_memory(&self, name: &Name) -> Option<io::Result<OwnedFd>> {
+        let vm = self.running.get(name)?;
+        Some(vm.facts.queue_pairs?.open(vm.process.pid()))
+    }
+
     /// Connects to the socket of a VM's card without blocking. QEMU listens some time after its
     /// start.
     pub(crate) fn connect_nic(&self, name: &Name, index: usize) -> io::Result<OwnedFd> {
@@ -342,6 +349,7 @@ impl Running {
                 .take_while(|index| facts.private_cards.contains(index) || paths.nic(*index).exists())
                 .collect(),
             vmci: facts.vmci,
+            queue_pairs: facts.queue_pairs.map(|file| file.memory),
             locked: facts.tuning.locked,
             limits: facts.limits,
             machine: MachineSeen {

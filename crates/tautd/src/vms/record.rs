@@ -11,6 +11,7 @@ use taut_api::{MacAddr, Mtu};
 use taut_plan::facts::{MachineSize, SetAddress};
 use taut_vm::launch::{RunPaths, Tuning};
 
+use super::queue_pairs::QueuePairFile;
 use crate::process::Identity;
 
 /// The record of a running VM.
@@ -30,6 +31,9 @@ pub(super) struct Facts {
     /// True if it was started with a VMCI device.
     #[serde(default)]
     pub(super) vmci: bool,
+    /// Memory for queue pairs, if it was started with any.
+    #[serde(default)]
+    pub(super) queue_pairs: Option<QueuePairFile>,
     #[serde(default)]
     pub(super) tuning: Tuning,
     /// Limits of its disk.

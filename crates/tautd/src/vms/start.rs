@@ -99,6 +99,7 @@ impl Vms {
             kind: spec.kind,
             accelerator,
             vmci: spec.vmci.is_some(),
+            queue_pairs: None,
             tuning,
             disk_limits: wanted_limits(spec),
             size: Some(size),

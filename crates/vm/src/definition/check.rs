@@ -40,7 +40,7 @@ pub(super) fn check(spec: &VmSpec) -> Result<(), ApiError> {
     passthrough::check(spec)?;
     system(spec)?;
     nics(&spec.nics, spec.kind)?;
-    spec.vmci.as_ref().map_or(Ok(()), vmci::check)?;
+    spec.vmci.as_ref().map_or(Ok(()), |device| vmci::check(spec.kind, device))?;
     buffers::check(spec)
 }
 

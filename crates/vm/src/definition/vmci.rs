@@ -2,18 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use taut_api::ApiError;
 use taut_api::fabric::counters::MAX_CONNECTIONS;
+use taut_api::vm::VmKind;
 use taut_api::vmci::{Cid, VmciSpec};
 use taut_api::word::removes;
+use taut_api::{ApiError, Bytes};
 
 use crate::error::invalid;
 
-/// Checks everything and returns the first fault.
+/// Checks the device of a VM of this kind and returns the first fault.
 ///
 /// # Errors
 /// [`taut_api::error::ErrorKind::Invalid`], with the values.
-pub fn check(vmci: &VmciSpec) -> Result<(), ApiError> {
+pub fn check(kind: VmKind, vmci: &VmciSpec) -> Result<(), ApiError> {
     if let Some(cid) = vmci.cid.filter(|cid| !cid.is_a_vms()) {
         return Err(invalid(
             format!("vmci: a VM cannot have the context ID {cid}: 0 to 2 and {} are reserved", u32::MAX),
@@ -40,7 +41,34 @@ pub fn check(vmci: &VmciSpec) -> Result<(), ApiError> {
             "remove `group` if no group may connect, or write the group's number",
         ));
     }
+    queue_pairs(kind, vmci.queue_pairs())?;
     domains(vmci)
+}
+
+/// Checks the size of the memory for queue pairs; 0 is none.
+fn queue_pairs(kind: VmKind, size: Bytes) -> Result<(), ApiError> {
+    if size.0 == 0 {
+        return Ok(());
+    }
+    if kind == VmKind::Micro {
+        return Err(invalid(
+            format!(
+                "vmci: a micro VM has no queue pairs (queue_pairs = {size}): no program in it could map them"
+            ),
+            "remove `queue_pairs`, or use kind = \"qemu\"",
+        ));
+    }
+    let (least, most) = (*VmciSpec::QUEUE_PAIRS.start(), *VmciSpec::QUEUE_PAIRS.end());
+    if size.0.is_power_of_two() && (least..=most).contains(&size) {
+        return Ok(());
+    }
+    let above = Bytes(size.clamp(least, most).0.next_power_of_two());
+    let hint = if size.0.is_power_of_two() || above == least || size > most {
+        format!("use {above}, or another power of two between these; a number without a unit is bytes")
+    } else {
+        format!("use {} or {above}", Bytes(above.0 / 2))
+    };
+    Err(invalid(format!("vmci: queue_pairs = {size} is no power of two from {least} to {most}"), hint))
 }
 
 fn domains(vmci: &VmciSpec) -> Result<(), ApiError> {

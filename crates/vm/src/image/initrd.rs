@@ -6,7 +6,7 @@ use std::path::Path;
 
 use cpio::newc;
 
-use super::modules::Module;
+use super::modules::{Module, Set};
 
 /// File types of the archive's mode words.
 const DIRECTORY: u32 = 0o040_000;
@@ -19,13 +19,16 @@ pub(super) fn write(init: &Path, modules: &[Module], to: &Path) -> io::Result<()
         archive.add(folder, DIRECTORY | 0o755, &[])?;
     }
     archive.add("init", REGULAR | 0o755, &fs::read(init)?)?;
-    let mut order = String::new();
     for module in modules {
         let file = format!("modules/{}.ko", module.name);
         archive.add(&file, REGULAR | 0o644, &module.object)?;
-        order += &format!("{}.ko\n", module.name);
     }
-    archive.add("modules/order", REGULAR | 0o644, order.as_bytes())?;
+    for set in Set::ALL {
+        let loaded = modules.iter().filter(|module| module.set == set);
+        let order: Vec<_> = loaded.flat_map(|module| [&module.name, ".ko\n"]).collect();
+        let order = order.concat();
+        archive.add(&format!("modules/{}", set.file()), REGULAR | 0o644, order.as_bytes())?;
+    }
     newc::trailer(archive.out)?.flush()
 }
 
@@ -54,7 +57,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let init = dir.path().join("guest");
         fs::write(&init, b"\x7fELF").unwrap();
-        let modules = [Module { name: "virtio_net".into(), object: vec![7; 100] }];
+        let modules = [("virtio_net", Set::All), ("nfit", Set::Nvdimm)].map(|(name, set)| Module {
+            name: name.into(),
+            object: vec![7; 100],
+            set,
+        });
         let to = dir.path().join("initrd");
         write(&init, &modules, &to).unwrap();
         let mut names = Vec::new();
@@ -65,16 +72,22 @@ mod tests {
                 break;
             }
             names.push(reader.entry().name().to_owned());
-            if names.last().unwrap() == "modules/order" {
+            let expected = match names.last().unwrap().as_str() {
+                "modules/order" => Some("virtio_net.ko\n"),
+                "modules/order-nvdimm" => Some("nfit.ko\n"),
+                _ => None,
+            };
+            if let Some(expected) = expected {
                 let mut order = String::new();
                 io::Read::read_to_string(&mut reader, &mut order).unwrap();
-                assert_eq!(order, "virtio_net.ko\n");
+                assert_eq!(order, expected);
             }
             file = reader.finish().unwrap();
         }
-        assert!(
-            names.contains(&"init".to_owned()) && names.contains(&"modules/virtio_net.ko".to_owned()),
-            "{names:?}"
-        );
+        for name in
+            ["init", "modules/virtio_net.ko", "modules/order", "modules/nfit.ko", "modules/order-nvdimm"]
+        {
+            assert!(names.iter().any(|there| there == name), "{names:?}");
+        }
     }
 }

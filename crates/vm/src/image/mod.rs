@@ -2,8 +2,8 @@
 //! and `initrd`.
 //!
 //! The initial RAM file system contains only the binary as `/init`, the uncompressed modules that a
-//! guest of taut may need, and their load order in `/modules/order`. It has no shell and no
-//! library.
+//! guest of taut may need, and their load order in `/modules/order`; those for an NVDIMM are in
+//! `/modules/order-nvdimm`. It has no shell and no library.
 
 mod initrd;
 mod modules;

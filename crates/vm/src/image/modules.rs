@@ -28,6 +28,30 @@ const WANTED: &[&str] = &[
     "ext4",
 ];
 
+/// Drivers of the NVDIMM with the queue pairs of a VMCI device.
+const OF_NVDIMM: &[&str] = &["nfit", "nd_pmem", "device_dax", "dax_pmem"];
+
+/// Modules that are loaded together, in the order of a file in `/modules`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Set {
+    /// Modules of all guests.
+    All,
+    /// Modules of guests with an NVDIMM. Others would spend time and memory on them.
+    Nvdimm,
+}
+
+impl Set {
+    pub(super) const ALL: [Self; 2] = [Self::All, Self::Nvdimm];
+
+    /// Returns the name of the file with the load order.
+    pub(super) const fn file(self) -> &'static str {
+        match self {
+            Self::All => "order",
+            Self::Nvdimm => "order-nvdimm",
+        }
+    }
+}
+
 /// A module, ready to be loaded.
 #[derive(Debug)]
 pub(super) struct Module {
@@ -35,6 +59,8 @@ pub(super) struct Module {
     pub(super) name: String,
     /// The object file, uncompressed.
     pub(super) object: Vec<u8>,
+    /// The modules that it is loaded with.
+    pub(super) set: Set,
 }
 
 /// The wanted modules and everything they depend on, dependencies first.
@@ -42,8 +68,13 @@ pub(super) fn in_load_order(package: &Package) -> Result<Vec<Module>, ImageError
     let folder = package.modules();
     let dep_file = folder.join("modules.dep");
     let text = fs::read_to_string(&dep_file).map_err(|source| ImageError::File { path: dep_file, source })?;
-    let order = order(&text, WANTED);
-    order.iter().map(|path| Ok(Module { name: name(path), object: object(&folder.join(path))? })).collect()
+    let all = order(&text, WANTED);
+    let mut of_nvdimm = order(&text, OF_NVDIMM);
+    of_nvdimm.retain(|path| !all.contains(path));
+    let sets =
+        all.iter().map(|path| (path, Set::All)).chain(of_nvdimm.iter().map(|path| (path, Set::Nvdimm)));
+    sets.map(|(path, set)| Ok(Module { name: name(path), object: object(&folder.join(path))?, set }))
+        .collect()
 }
 
 /// Paths from `modules.dep` that the wanted modules need, each behind its dependencies.

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use taut_api::Bytes;
+
 /// Number of the first inherited descriptor behind the standard streams. The others follow in the
 /// order of their sources. Smaller numbers belong to the program that starts the process.
 pub const FIRST: i32 = 10;
@@ -22,6 +24,9 @@ pub enum Source {
     /// A new qcow2 image of this virtual size, in bytes, which takes the writes to a disk that are
     /// discarded when the VM stops.
     Overlay(u64),
+    /// A new memory file with queue pairs of this size. The process opens it by `/proc/self/fd`,
+    /// and keeps the descriptor open.
+    QueuePairs(Bytes),
 }
 
 /// The sources of a process's descriptors, in the order of their numbers.

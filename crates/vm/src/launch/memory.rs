@@ -6,7 +6,7 @@ use taut_api::Bytes;
 use taut_api::placement::PlacementSpec;
 use taut_api::vm::VmSpec;
 
-use super::Tuning;
+use super::{Tuning, queue_pairs};
 
 /// Settings of a VM's memory that are decided when its process starts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,6 @@ const STEP: u64 = Bytes::mib(2).0;
 
 /// QEMU's options for machine, CPUs and memory.
 pub(super) fn options(spec: &VmSpec, tuning: &Tuning) -> Vec<(&'static str, String)> {
-    let MemoryTuning { huge, host_nodes, .. } = tuning.memory;
     let vcpus = spec.placement.virtual_nodes(spec.vcpus);
     let many = vcpus.len() > 1;
     // A core dump of the process has nothing of the guest's memory.
@@ -38,29 +37,18 @@ pub(super) fn options(spec: &VmSpec, tuning: &Tuning) -> Vec<(&'static str, Stri
         // Equal pages of several guests are not merged.
         machine += ",mem-merge=off";
     }
-    let mut options = vec![
-        ("-machine", machine),
-        ("-smp", spec.vcpus.to_string()),
-        ("-m", format!("{}M", spec.memory.as_mib())),
-    ];
+    let mut memory = format!("{}M", spec.memory.as_mib());
+    queue_pairs::make_room(spec, &mut machine, &mut memory);
+    let mut options = vec![("-machine", machine), ("-smp", spec.vcpus.to_string()), ("-m", memory)];
     let mut first = 0;
     for (node, (size, count)) in sizes(spec.memory, vcpus.len()).into_iter().zip(&vcpus).enumerate() {
         // The data plane maps the guest's memory, so it must be shared, and sealed against
         // shrinking: an access to a page that is cut off would end the data plane.
         let mut backend = format!("memory-backend-memfd,id=mem{node},size={size},share=on,seal=on,dump=off");
-        if tuning.locked {
-            backend += ",prealloc=on";
-        }
-        if huge {
+        if tuning.memory.huge {
             backend += ",hugetlb=on,hugetlbsize=2M";
         }
-        for host in (0..64).filter(|host| host_nodes[node] >> host & 1 == 1) {
-            // One option for each node: all versions of QEMU accept a list in this form.
-            backend += &format!(",host-nodes={host}");
-        }
-        if host_nodes[node] != 0 {
-            backend += ",policy=bind";
-        }
+        backend += &allocation(tuning, node);
         options.push(("-object", backend));
         if many {
             options.push((
@@ -71,6 +59,24 @@ pub(super) fn options(spec: &VmSpec, tuning: &Tuning) -> Vec<(&'static str, Stri
         first += count;
     }
     options
+}
+
+/// Settings of a memory backend: whether it is allocated at once, and the host's nodes of a node of
+/// the guest.
+pub(super) fn allocation(tuning: &Tuning, node: usize) -> String {
+    let mut settings = String::new();
+    if tuning.locked {
+        settings += ",prealloc=on";
+    }
+    let nodes = tuning.memory.host_nodes[node];
+    for host in (0..64).filter(|host| nodes >> host & 1 == 1) {
+        // One option for each node: all versions of QEMU accept a list in this form.
+        settings += &format!(",host-nodes={host}");
+    }
+    if nodes != 0 {
+        settings += ",policy=bind";
+    }
+    settings
 }
 
 /// Divides memory into `nodes` nodes, as evenly as whole huge pages allow.
@@ -105,7 +111,7 @@ mod tests {
         assert_eq!(
             text(&plain, &tuned),
             "-machine q35,dump-guest-core=off,memory-backend=mem0,mem-merge=off\n-smp 2\n-m 256M\n\
-             -object memory-backend-memfd,id=mem0,size=268435456,share=on,seal=on,dump=off,prealloc=on,hugetlb=on,hugetlbsize=2M,host-nodes=0,host-nodes=2,policy=bind\n"
+             -object memory-backend-memfd,id=mem0,size=268435456,share=on,seal=on,dump=off,hugetlb=on,hugetlbsize=2M,prealloc=on,host-nodes=0,host-nodes=2,policy=bind\n"
         );
         let mut memory = MemoryTuning::default();
         memory.host_nodes[1] = 1;

@@ -10,7 +10,7 @@ use taut_api::passthrough::PciAddress;
 use taut_api::vm::{Boot, NicModel, NicSpec, VmSpec};
 
 use super::inherit::{Inherited, Source};
-use super::{Launch, MSIX_WORKS_FROM, RunPaths, Start, disk, memory, tuning, vmci};
+use super::{Launch, MSIX_WORKS_FROM, RunPaths, Start, disk, memory, queue_pairs, tuning, vmci};
 
 /// Name of the agent's virtio-serial port in the guest's `/dev/virtio-ports`.
 const AGENT_PORT: &str = "org.taut.agent.0";
@@ -97,6 +97,12 @@ pub(super) fn start(launch: &Launch<'_>, qemu: &QemuInfo) -> Start {
             args.option(name, value);
         }
     }
+    if spec.queue_pairs().0 > 0 {
+        let number = args.inherited.add(Source::QueuePairs(spec.queue_pairs()));
+        for (name, value) in queue_pairs::options(spec, &tuning, number) {
+            args.option(name, value);
+        }
+    }
     Start { program: PathBuf::from(&qemu.path), args: args.words, sources: args.inherited.into_sources() }
 }
 
@@ -128,7 +134,8 @@ fn direct_boot(args: &mut Args, name: &Name, spec: &VmSpec, boot: &Boot, emulate
     if spec.disk.is_some() && boot.initrd.is_none() {
         cmdline.push_str(" root=/dev/vda rw");
     }
-    for word in addresses(spec) {
+    let memory = queue_pairs::kernel_argument(spec).map(str::to_owned);
+    for word in memory.into_iter().chain(addresses(spec)) {
         cmdline.push(' ');
         cmdline.push_str(&word);
     }

@@ -209,6 +209,30 @@ fn a_vmci_device_is_on_a_port_of_its_own() {
     assert!(added(&with(VmKind::Qemu), "7.2.22").ends_with(",vectors=0"), "an old QEMU gets no MSI-X");
 }
 
+#[test]
+fn queue_pairs_are_an_nvdimm_in_an_inherited_file() {
+    let with = |queue_pairs| VmSpec {
+        vmci: Some(VmciSpec { queue_pairs, ..VmciSpec::default() }),
+        ..direct(vec![])
+    };
+    let spec = with(Some(Bytes::mib(16)));
+    let changed = |spec: &VmSpec, version| {
+        let without = shown(&with(None), AcceleratorKind::Tcg, version);
+        let is_new = |line: &&str| !without.lines().any(|other| other == *line);
+        let text = shown(spec, AcceleratorKind::Tcg, version);
+        text.lines().filter(is_new).flat_map(|line| [line, "\n"]).collect::<String>()
+    };
+    assert_eq!(changed(&with(Some(Bytes(0))), "7.2.22"), "");
+    insta::assert_snapshot!(changed(&spec, "7.2.22"));
+    assert_eq!(changed(&spec, "10.0.2"), changed(&spec, "7.2.22"));
+
+    let large = VmSpec { memory: Bytes::mib(4096), memory_reservation: MemoryReservation::Full, ..spec };
+    let text = shown(&large, AcceleratorKind::Kvm, "10.0.2");
+    assert!(text.contains("-m 4096M,slots=1,maxmem=4114M\n"), "{text}");
+    assert!(text.contains("size=18874368,share=on,dump=off,prealloc=on\n"), "{text}");
+    assert!(!text.contains("swiotlb"), "its memory reaches beyond 4 GiB: {text}");
+}
+
 /// The start under emulation and without tuning.
 fn started(spec: &VmSpec, dir: &str, qemu: Option<&QemuInfo>) -> Result<Start, ApiError> {
     let launch = Launch {

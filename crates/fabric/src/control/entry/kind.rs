@@ -6,7 +6,6 @@ use crate::port::vnic_device::VnicDevice;
 
 /// The configured object behind an entry.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all entries are ports")]
 pub(in crate::control) enum Kind {
     /// A port of the switch.
     Port(PortConfig, VnicDevice),

@@ -18,6 +18,7 @@ use tracing::{info, warn};
 
 use super::attach::{AttachError, Prepared};
 use super::log_limit::LogLimit;
+use super::queue_pair_memory::RegionFd;
 use super::token;
 use crate::net::queue::QueueIdx;
 use crate::net::software_offload::Offloads;
@@ -57,6 +58,8 @@ pub(super) struct Entry {
     plugged: Option<Plugged>,
     /// Attachments to serve when this process takes over from another.
     pub(super) prepared: Vec<Prepared>,
+    /// Memory for queue pairs, which a vsock device has whether or not a front end is connected.
+    pub(super) queue_pairs: Option<RegionFd>,
     /// The reason why the last attachment ended.
     lost: Option<String>,
     /// The uplink has a link, but leads nowhere.
@@ -88,6 +91,7 @@ impl Entry {
             listening: None,
             plugged: None,
             prepared: Vec::new(),
+            queue_pairs: None,
             lost: None,
             has_no_path: false,
             reported: None,

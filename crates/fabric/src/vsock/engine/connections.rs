@@ -12,6 +12,7 @@ use crate::vsock::proto::{
     Address, BySide, ConnId, Connection, Credit, End, FlowId, GuestIdx, Party, Rare, Side, SocketType, State,
     Verdict,
 };
+use crate::vsock::queue_pair::is_service;
 
 /// Packets that belong to no connection.
 impl VsockSwitch {
@@ -86,7 +87,10 @@ impl VsockSwitch {
     ) -> Verdict {
         let Some(device) = &self.guests.devices[guest] else { return Verdict::Done };
         let from = Address { cid: device.config.cid, port: header.src_port };
-        let party = if to.cid == Cid::HOST {
+        let party = if is_service(to) {
+            let is_served = socket_type == SocketType::Stream && self.pairs.region(guest).is_some();
+            is_served.then_some(Party::Fabric)
+        } else if to.cid == Cid::HOST {
             // The host's sockets are byte streams.
             (socket_type == SocketType::Stream).then_some(Party::Host)
         } else {
@@ -102,6 +106,7 @@ impl VsockSwitch {
         };
         match party {
             Party::Host => self.ask_tautd(guest, id, to.port),
+            Party::Fabric => self.accept_control(id),
             Party::Guest(_) => self.send_request(id),
         }
         Verdict::Done
@@ -134,7 +139,7 @@ impl VsockSwitch {
     /// Sets the credit that a side gives at first.
     pub(super) fn grant_credit(&mut self, id: ConnId, by: Side, credit: Credit) {
         if let Some(connection) = self.table.get_mut(id) {
-            let between_guests = connection.host_side().is_none();
+            let between_guests = connection.is_between_guests();
             let pledged = self.guests.pledged(connection.ends[by].party).filter(|_| between_guests);
             connection.grant_credit(by, credit, pledged);
         }
@@ -185,6 +190,7 @@ impl VsockSwitch {
     /// Carries out the actions that only the beginning and the end of a connection need.
     pub(super) fn carry_out_rare(&mut self, id: ConnId, rare: Rare) {
         let Some(connection) = self.table.get(id) else { return };
+        let is_over = connection.state == State::Over && connection.has_pairs();
         if rare.answered {
             self.sched.half_open.remove(connection);
             let requester = connection.ends[Side::Requester].party;
@@ -192,6 +198,9 @@ impl VsockSwitch {
         }
         for from in rare.discard {
             self.discard(id, from);
+        }
+        if is_over {
+            self.settle_over(id);
         }
         if rare.closed {
             self.forget(id);
@@ -208,7 +217,7 @@ impl VsockSwitch {
     }
 
     /// Gives the waiting packets of a flow back to their sender, undelivered.
-    fn discard(&mut self, id: ConnId, from: Side) {
+    pub(super) fn discard(&mut self, id: ConnId, from: Side) {
         let Some(connection) = self.table.get_mut(id) else { return };
         let packets = connection.flows[from].take_packets();
         if let Party::Guest(guest) = connection.ends[from].party {
@@ -223,6 +232,7 @@ impl VsockSwitch {
         for from in Side::BOTH {
             self.discard(id, from);
         }
+        self.end_control(id);
         let Some(connection) = self.table.remove(id) else { return };
         self.record.remove(id);
         self.sched.turns.forget(&connection, &self.table);
@@ -232,6 +242,8 @@ impl VsockSwitch {
             }
         }
         self.guests.count_connection(&connection, -1);
+        self.leave_channels(&connection);
+        self.pairs.remove_control(id);
         self.host.close(id);
     }
 
@@ -243,13 +255,16 @@ impl VsockSwitch {
     }
 
     /// Ends the connections of a guest that is gone or has started anew. Its waiting packets are
-    /// lost.
+    /// lost, and what is in its rings.
     pub(super) fn end_all_of(&mut self, guest: GuestIdx) {
+        // First of all, so that nothing is read from the rings that what starts anew writes there.
+        self.leave_region(guest);
         for id in self.table.ids_of(guest) {
             let Some(connection) = self.table.get_mut(id) else { continue };
             let side = connection.side_of(guest);
             // These packets were in a ring that is gone or was replaced.
             let _ = connection.flows[side].take_packets();
+            connection.flows[side].cut = true;
             self.end(id, Some(side));
         }
         self.guests.senders[guest].taken = 0;

@@ -62,6 +62,7 @@ impl VsockSwitch {
             }
         }
         self.host.forget(guest);
+        self.pairs.remove_region(guest);
         self.sched.remove_guest(guest);
         self.guests.remove(guest);
     }

@@ -38,7 +38,10 @@ impl Turn<'_> {
                 }
             }
             HostRead::End => self.connection.on_host_end(host_side, &mut self.actions),
-            HostRead::Broken => self.connection.reset(Some(host_side), &mut self.actions),
+            HostRead::Broken => {
+                flow.cut = true;
+                self.connection.reset(Some(host_side), &mut self.actions);
+            }
             HostRead::Again => {}
             HostRead::Nothing => return Ok(Served::Idle),
         }

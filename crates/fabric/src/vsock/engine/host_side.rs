@@ -14,6 +14,7 @@ use crate::vsock::host::{ConnectRequest, HOST_BUFFER};
 use crate::vsock::proto::{
     Address, BySide, ConnId, Credit, End, FlowId, GuestIdx, Party, Rare, Side, SocketType, State,
 };
+use crate::vsock::queue_pair::is_service;
 
 /// Most clients accepted in a row.
 const MAX_ACCEPTS: usize = 16;
@@ -85,10 +86,11 @@ impl VsockSwitch {
         }
         let Some(device) = &mut self.guests.devices[guest] else { return };
         let to = Address { cid: device.config.cid, port };
-        // Connections that were taken over from the last fabric have ports already.
+        // Connections that were taken over from the last fabric have ports already, and so has the
+        // service of the fabric.
         let from = loop {
             let from = Address { cid: Cid::HOST, port: device.next_host_port() };
-            if self.table.find(from, to).is_none() {
+            if !is_service(from) && self.table.find(from, to).is_none() {
                 break from;
             }
         };
@@ -162,8 +164,8 @@ impl VsockSwitch {
         self.accept_for_host(connection_id);
     }
 
-    /// Accepts a guest's request for the program whose socket has come.
-    fn accept_for_host(&mut self, id: ConnId) {
+    /// Accepts a guest's request for the program whose socket has come, or for the fabric itself.
+    pub(super) fn accept_for_host(&mut self, id: ConnId) {
         let Some(connection) = self.table.get_mut(id) else { return };
         let answered = connection.accept();
         connection.flows[Side::Responder].pending.response = true;

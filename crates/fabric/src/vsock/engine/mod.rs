@@ -5,21 +5,30 @@
 //! ([`to_host`]), and are published.
 //!
 //! * [`path`], [`to_host`], [`from_host`]: forwarding.
+//! * [`into_ring`], [`from_ring`]: forwarding to and from ends that are attached to channels.
+//!   [`looks`]: when their rings are looked at. [`service`], [`attached`]: how ends are attached,
+//!   and leave their channels.
 //! * [`spill`]: relief of rings that are crowded by packets for receivers that take nothing.
 //! * [`connections`]: connections begin and end.
 //! * [`devices`], [`rings`]: devices and their rings come and go.
 //! * [`host_side`]: listening sockets, clients, and answers of `tautd`.
-//! * [`takeover`]: another fabric stops, and this one goes on.
+//! * [`takeover`], [`takeover_pairs`]: another fabric stops, and this one goes on.
 
+mod attached;
 mod connections;
 mod devices;
 mod event;
 mod from_host;
+mod from_ring;
 mod host_side;
+mod into_ring;
+mod looks;
 mod path;
 mod rings;
+mod service;
 mod spill;
 mod takeover;
+mod takeover_pairs;
 mod to_host;
 
 use std::io;
@@ -35,6 +44,7 @@ use super::guest::{EventSource, Guests, Starvation};
 use super::handover::ConnectionRecord;
 use super::host::HostSockets;
 use super::proto::{ConnectionTable, FlowId, GuestIdx};
+use super::queue_pair::QueuePairs;
 use super::sched::{LONG, Schedule};
 use crate::sys::epoll::{Epoll, EventFlags};
 
@@ -47,6 +57,8 @@ pub(crate) struct VsockSwitch {
     pub(crate) guests: Guests,
     /// Unix sockets on the host.
     pub(crate) host: HostSockets,
+    /// Regions of guests, and control connections.
+    pub(crate) pairs: QueuePairs,
     /// Turns, merging, deferred news, polling.
     pub(crate) sched: Schedule,
     /// Records for the next fabric.
@@ -59,6 +71,8 @@ pub(crate) struct VsockSwitch {
     pub(crate) shares_cpu: bool,
     /// The pCPUs that the thread is to bind itself to; `None` after it has.
     pub(crate) bind_to: Option<Vec<u32>>,
+    /// Time of the present round or event.
+    now: Instant,
     /// This fabric serves, and no other does.
     begun: bool,
     /// The thread is to end.
@@ -68,16 +82,19 @@ pub(crate) struct VsockSwitch {
 impl VsockSwitch {
     /// A switch without devices.
     pub(crate) fn new(words: &Arc<SharedWords>) -> io::Result<Self> {
+        let now = Instant::now();
         Ok(Self {
             table: ConnectionTable::new(),
             guests: Guests::new(words),
             host: HostSockets::default(),
-            sched: Schedule::new(Instant::now()),
+            pairs: QueuePairs::default(),
+            sched: Schedule::new(now),
             record: ConnectionRecord::new(words),
             epoll: Epoll::new()?,
             events: Vec::new(),
             shares_cpu: SocketWorker::default().cpu.is_none(),
             bind_to: None,
+            now,
             begun: false,
             quit: false,
         })
@@ -85,6 +102,7 @@ impl VsockSwitch {
 
     /// Handles an event of a guest's ring, or of the host's sockets.
     pub(crate) fn on_event(&mut self, source: EventSource, flags: EventFlags, now: Instant) {
+        self.now = now;
         match source {
             EventSource::Waker => {}
             EventSource::TransmitKick(guest) => self.on_transmit_kick(guest, now),
@@ -98,11 +116,15 @@ impl VsockSwitch {
     /// Runs one round over everything that has something to do. Returns `true` if there was
     /// anything.
     pub(crate) fn round(&mut self, now: Instant) -> bool {
+        self.now = now;
         let mut worked = self.run_due(now);
         worked |= self.take_from_guests(now);
+        worked |= self.move_into_rings(now);
+        worked |= self.handle_news();
         worked |= self.deliver_to_guests(now);
         self.report_starving_guests(now);
         worked |= self.deliver_to_host();
+        worked |= self.handle_news();
         self.publish(now);
         worked
     }
@@ -110,19 +132,21 @@ impl VsockSwitch {
     /// Returns how long the thread may sleep unless an event occurs, or `None` if there is work
     /// now.
     pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
-        self.sched.is_idle().then(|| self.until_due(now))
+        (self.sched.is_idle() && !self.pairs.has_news()).then(|| self.until_due(now))
     }
 
     /// Returns how long the thread, which has found nothing to do, is to sleep although rings are
     /// polled; `None` if it goes on polling.
     pub(crate) fn sleep_between_looks(&mut self, now: Instant) -> Option<Duration> {
-        let sleep = self.sched.stream_pace.next(now)?;
+        let is_idle = self.sched.turns.is_idle() && !self.pairs.has_news();
+        let sleep = self.sched.stream_pace.next(now).filter(|_| is_idle)?;
         Some(sleep.min(self.until_due(now)))
     }
 
     /// Returns the time until something is due.
     fn until_due(&self, now: Instant) -> Duration {
-        let due = [self.host.listeners.next_look(), self.host.clients.next_deadline()];
+        let Self { host, pairs, .. } = self;
+        let due = [host.listeners.next_look(), host.clients.next_deadline(), pairs.next_drain()];
         let due = due.into_iter().flatten().map(|at| at.saturating_duration_since(now));
         due.fold(self.sched.until_due(now), Duration::min)
     }
@@ -188,6 +212,8 @@ impl VsockSwitch {
             self.relieve(guest, now);
             any = true;
         }
+        self.look_at_rings(now);
+        self.give_up_drains();
         self.look_at_paused_sockets(now);
         self.disconnect_late_clients(now);
         if self.sched.half_open.sweep_is_due(now) {

@@ -10,7 +10,9 @@
 //!    `to_host.rs` serves that.
 //! 4. [`Turn::serve`]: a flow hands over a control packet, or payload. Small packets of one flow
 //!    are merged into one. [`Turn::copy`] makes the only copy: from ring to ring. Bytes of a
-//!    program on the host join here: `Turn::deliver_host_bytes` is in `from_host.rs`.
+//!    program on the host join here: `Turn::deliver_host_bytes` is in `from_host.rs`. So do bytes
+//!    of a sender that is attached to a ring: `Turn::deliver_ring_bytes` is in `from_ring.rs`.
+//!    Payload for a receiver that is attached to a ring does not come here: `into_ring.rs`.
 //! 5. [`VsockSwitch::publish`]: both guests are shown what has changed in their rings, and are
 //!    interrupted if they want to be.
 
@@ -29,8 +31,9 @@ use crate::vsock::guest::{Guests, Starvation};
 use crate::vsock::host::HostSockets;
 use crate::vsock::proto::{
     Actions, Address, ConnId, Connection, FlowId, Front, GuestIdx, MAX_REPLIES, MAX_WAITING_PACKETS, Next,
-    Party, Side, SocketType, Verdict,
+    PacketSlots, Party, Side, SocketType, Verdict,
 };
+use crate::vsock::queue_pair::QueuePairs;
 use crate::vsock::sched::{Allowance, Batch, MAX_TURN_BYTES, Place, Schedule, Served};
 
 /// Most packets taken from one guest in a row; then other guests have their turn.
@@ -112,6 +115,7 @@ impl VsockSwitch {
             // What the flow sent before is still to be taken: this must wait behind it.
             self.sched.unpublished.add_sender(guest, sender);
         }
+        let ends_ring = connection.flows[side].ended && connection.is_from_ring(side);
         self.sched.carry_out(id, connection, actions, now);
         match verdict {
             Verdict::Queued => {
@@ -126,6 +130,9 @@ impl VsockSwitch {
             }
             Verdict::Refused => return self.refuse(guest, header),
             Verdict::Done => {}
+        }
+        if ends_ring {
+            self.note_end(id, side);
         }
         if actions.rare.any() {
             self.carry_out_rare(id, actions.rare);
@@ -192,13 +199,13 @@ impl VsockSwitch {
     /// Has a flow take its turn at a guest, and carries out what follows from it.
     fn take_turn(&mut self, place: Place, guest: GuestIdx, now: Instant) -> Result<Served, RingFault> {
         let FlowId { connection: id, from } = place.flow;
-        let Self { table, guests, host, sched, .. } = self;
+        let Self { table, guests, host, sched, pairs, .. } = self;
         let Some(connection) = table.get_mut(id).filter(|connection| place.is_of(connection)) else {
             sched.turns.drop_first(guest);
             return Ok(Served::Idle);
         };
         let actions = Actions::default();
-        let mut turn = Turn { id, from, guest, now, connection, guests, host, sched, actions };
+        let mut turn = Turn { id, from, guest, now, connection, guests, host, sched, pairs, actions };
         let served = turn.serve()?;
         let Turn { connection, sched, actions, .. } = turn;
         sched.turns.end_turn(guest, served, connection);
@@ -226,6 +233,7 @@ pub(super) struct Turn<'a> {
     pub(super) guests: &'a mut Guests,
     pub(super) host: &'a mut HostSockets,
     pub(super) sched: &'a mut Schedule,
+    pub(super) pairs: &'a mut QueuePairs,
     /// Actions to carry out after the turn.
     pub(super) actions: Actions,
 }
@@ -252,20 +260,34 @@ impl Turn<'_> {
         Ok(Served::More)
     }
 
-    /// Hands over payload, as much as the receiver's next buffer and its credit take.
+    /// Hands over payload, as much as the receiver's next buffer and its credit take: of packets,
+    /// of a ring, or of the fabric itself.
     fn deliver_payload(&mut self, header: SocketHeader) -> Result<Served, RingFault> {
-        let Party::Guest(sender) = self.connection.ends[self.from].party else { return Ok(Served::Idle) };
-        if self.guests.senders[sender].ring.is_none() {
+        let of_packets = self.connection.flows[self.from].has_packets();
+        let sender = match self.connection.ends[self.from].party {
+            Party::Guest(sender) => Some(sender),
+            Party::Fabric => None,
+            Party::Host => return Ok(Served::Idle),
+        };
+        if let Some(sender) = sender
+            && of_packets
+            && self.guests.senders[sender].ring.is_none()
+        {
             // The flow is queued again when the sender's ring is back.
             return Ok(Served::Idle);
         }
         let Some(ring) = &mut self.guests.receivers[self.guest].ring else { return Ok(Served::Full) };
         let Some(buffer) = ring.queue.room()? else { return Ok(Served::Full) };
         let (socket_type, flow) = (self.connection.socket_type, &mut self.connection.flows[self.from]);
-        let slots = &self.guests.senders[sender].slots;
+        let no_slots = PacketSlots::default();
+        let slots = sender.map_or(&no_slots, |sender| &self.guests.senders[sender].slots);
         let most = buffer.min(self.sched.turns.most_bytes(self.guest));
         match Allowance::of(flow, socket_type, slots, most, self.now) {
-            Allowance::Bytes(most) => self.copy(header, sender, most),
+            Allowance::Bytes(most) => match sender {
+                Some(sender) if of_packets => self.copy(header, sender, most),
+                Some(sender) => self.deliver_ring_bytes(header, sender, most),
+                None => self.deliver_own_bytes(header, most),
+            },
             Allowance::NoCredit => self.deliver_without_credit(sender),
             Allowance::Hold(until) => {
                 // The receiver tells what it has read when it is asked for its credit.
@@ -328,13 +350,15 @@ impl Turn<'_> {
     }
 
     /// Goes on with a flow whose payload the receiver has no credit for.
-    fn deliver_without_credit(&mut self, sender: GuestIdx) -> Result<Served, RingFault> {
+    fn deliver_without_credit(&mut self, sender: Option<GuestIdx>) -> Result<Served, RingFault> {
         let next = if self.connection.flows[self.from].pending.reset {
             // The connection is over. What was sent beyond the credit is lost.
             let packets = self.connection.flows[self.from].take_packets();
-            let sender_side = &mut self.guests.senders[sender];
-            sender_side.give_back_all(packets);
-            self.sched.unpublished.add_sender(sender, sender_side);
+            if let Some(sender) = sender {
+                let sender_side = &mut self.guests.senders[sender];
+                sender_side.give_back_all(packets);
+                self.sched.unpublished.add_sender(sender, sender_side);
+            }
             self.connection.next_after_payload(self.from)
         } else {
             self.connection.next_without_credit(self.from)

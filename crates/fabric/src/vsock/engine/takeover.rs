@@ -7,8 +7,10 @@ use taut_api::fabric::counters::SocketWord;
 use taut_api::fabric::{ClosingQueue, ForeignFd, keep_urgent};
 
 use super::VsockSwitch;
-use crate::vsock::handover::{HandedOver, Written, read_spills, read_stopped, write_spills};
-use crate::vsock::proto::{Actions, ConnId, Flow, GuestIdx, Party, Side, State};
+use crate::vsock::handover::{
+    HandedOver, Written, read_pairs, read_spills, read_stopped, write_pairs, write_spills,
+};
+use crate::vsock::proto::{Actions, BySide, ConnId, Flow, GuestIdx, Party, Side, State};
 
 /// Restored connections that need more than to be queued.
 #[derive(Debug, Default)]
@@ -18,16 +20,18 @@ struct Unfinished {
     lost: Vec<ConnId>,
     /// Requests to the host for which `tautd` is to be asked again.
     unanswered: Vec<ConnId>,
+    /// Connections that need their queue pairs, and which of their sides are attached.
+    paired: Vec<(ConnId, BySide<bool>)>,
 }
 
 /// Takeover from the last fabric.
 impl VsockSwitch {
     /// Begins to serve with the connections of the last fabric. Does nothing if it serves already.
-    pub(crate) fn begin(&mut self, sockets: Vec<(u32, OwnedFd)>) {
+    pub(crate) fn begin(&mut self, sockets: Vec<(u32, OwnedFd)>, now: Instant) {
         if std::mem::replace(&mut self.begun, true) {
             return;
         }
-        let now = Instant::now();
+        self.now = now;
         let left = self.record.take();
         for (_, device) in self.guests.devices.iter_mut() {
             let Some(device) = device else { continue };
@@ -50,6 +54,11 @@ impl VsockSwitch {
                 unfinished.lost.push(id);
             }
         }
+        for (id, attached) in unfinished.paired {
+            if left.orderly && !self.has_all_pairs(id, attached) {
+                unfinished.lost.push(id);
+            }
+        }
         for id in unfinished.lost {
             self.reset_lost(id);
         }
@@ -69,10 +78,16 @@ impl VsockSwitch {
         if a == b {
             return;
         }
+        let b = if written.to_fabric && b == Party::Host { Party::Fabric } else { b };
+        let (attached, needs_pairs) =
+            (written.attached, written.to_fabric || written.attached.0 != [false; 2]);
         let connection = written.into_connection([a, b], now);
         let asks_tautd = connection.state == State::Requested && b == Party::Host;
         if self.add(connection, Some(id)).is_none() {
             return;
+        }
+        if needs_pairs {
+            unfinished.paired.push((id, attached));
         }
         if !orderly {
             unfinished.lost.push(id);
@@ -89,6 +104,13 @@ impl VsockSwitch {
                     tracing::error!("payload of VMCI connections from the last fabric is lost: {error}");
                 }
             }
+            HandedOver::QueuePairs if orderly => match read_pairs(socket.into()) {
+                Ok(records) => self.restore_pairs(records),
+                Err(error) => {
+                    tracing::error!("queue pairs of VMCI connections from the last fabric are lost: {error}");
+                }
+            },
+            HandedOver::QueuePairs => {}
             HandedOver::Client(device) => {
                 let socket = ForeignFd::new(socket, &self.queue_of_clients(device));
                 if let Some(guest) = self.guests.by_id(device)
@@ -144,6 +166,7 @@ impl VsockSwitch {
     fn resume(&mut self, id: ConnId) {
         let Some(connection) = self.table.get(id) else { return };
         let (was_over, host) = (connection.state == State::Over, connection.host_side());
+        let is_told = connection.fabric_side().filter(|_| was_over);
         if !self.guests.may_have(connection) {
             self.end(id, None);
         }
@@ -154,13 +177,17 @@ impl VsockSwitch {
                 self.end(id, Some(host));
             }
         }
+        if let Some(own) = is_told {
+            self.tell_host(id, own);
+        }
         for from in Side::BOTH {
             self.queue(id, from);
         }
         self.forget_if_closed(id);
     }
 
-    /// Notes that the host's side knows of the end, because the program's socket was closed.
+    /// Notes that the side of the host, or of the fabric, knows of the end, because the program's
+    /// socket was closed.
     fn tell_host(&mut self, id: ConnId, host: Side) {
         let Some(connection) = self.table.get_mut(id) else { return };
         let mut actions = Actions::default();
@@ -179,11 +206,15 @@ impl VsockSwitch {
             self.stop_tx(guest);
             self.stop_rx(guest);
         }
-        let mut spills = None;
+        let (mut spills, mut pairs) = (None, None);
         if self.begun {
             match write_spills(&self.table) {
                 Ok(written) => spills = written,
                 Err(error) => tracing::error!("payload of VMCI connections is lost: {error}"),
+            }
+            match write_pairs(&self.pairs, &self.table, &self.guests) {
+                Ok(written) => pairs = written,
+                Err(error) => tracing::error!("queue pairs of VMCI connections are lost: {error}"),
             }
             self.record.write_all(&self.table);
         }
@@ -192,6 +223,7 @@ impl VsockSwitch {
         let mut sockets: Vec<_> =
             streams.map(|(id, socket)| (HandedOver::Stream(id).to_number(), socket)).collect();
         sockets.extend(spills.map(|file| (HandedOver::Spills.to_number(), file.into())));
+        sockets.extend(pairs.map(|file| (HandedOver::QueuePairs.to_number(), file.into())));
         for (guest, socket) in self.host.clients.duplicates() {
             if let Some(device) = &self.guests.devices[guest] {
                 sockets.push((HandedOver::Client(device.config.id).to_number(), socket));

@@ -1,13 +1,17 @@
 //! Bytes of a guest, on their way to a program on the host.
 
+use std::time::Instant;
+
 use super::VsockSwitch;
-use crate::vsock::guest::Sender;
-use crate::vsock::host::{Broken, HOST_BUFFER, HostStream};
+use crate::vsock::guest::Guests;
+use crate::vsock::host::{Broken, HOST_BUFFER, HostSockets, HostStream};
 use crate::vsock::proto::{Actions, Connection, FlowId, GuestIdx, Party};
+use crate::vsock::queue_pair::QueuePairs;
 use crate::vsock::sched::{Place, Schedule};
 
 impl VsockSwitch {
-    /// Serves each flow towards the host one turn. Returns `true` if there was any.
+    /// Serves each flow towards the host, or the fabric itself, one turn. Returns `true` if there
+    /// was any.
     pub(super) fn deliver_to_host(&mut self) -> bool {
         let flows = self.sched.turns.host_flows();
         for _ in 0..flows {
@@ -21,18 +25,23 @@ impl VsockSwitch {
     fn serve_host(&mut self, place: Place) {
         let flow = place.flow;
         let FlowId { connection: id, from } = flow;
-        let Self { table, guests, host, sched, .. } = self;
+        let Self { table, guests, host, sched, pairs, now, .. } = self;
         let Some(connection) = table.get_mut(id).filter(|connection| place.is_of(connection)) else { return };
         connection.flows[from].queued = false;
         let Party::Guest(guest) = connection.ends[from].party else { return };
-        let Some(stream) = host.streams.get_mut(id) else { return };
         if connection.flows[from].over {
             return;
         }
-        let sender = &mut guests.senders[guest];
-        let actions = Actions::default();
-        let mut turn = HostTurn { flow, guest, connection, stream, sender, sched, actions };
+        if connection.ends[from.other()].party == Party::Fabric {
+            return self.serve_control(flow, guest);
+        }
+        let HostSockets { streams, buffer, .. } = host;
+        let Some(stream) = streams.get_mut(id) else { return };
+        let (now, actions) = (*now, Actions::default());
+        let mut turn =
+            HostTurn { flow, guest, now, connection, stream, buffer, guests, sched, pairs, actions };
         if turn.serve().is_err() {
+            turn.connection.flows[from.other()].cut = true;
             turn.connection.reset(Some(from.other()), &mut turn.actions);
         }
         let HostTurn { connection, sched, actions, .. } = turn;
@@ -44,14 +53,18 @@ impl VsockSwitch {
 }
 
 /// One turn of a flow from a guest to a program on the host.
-struct HostTurn<'a> {
-    flow: FlowId,
+pub(super) struct HostTurn<'a> {
+    pub(super) flow: FlowId,
     /// The guest that sends.
-    guest: GuestIdx,
-    connection: &'a mut Connection,
-    stream: &'a mut HostStream,
-    sender: &'a mut Sender,
-    sched: &'a mut Schedule,
+    pub(super) guest: GuestIdx,
+    pub(super) now: Instant,
+    pub(super) connection: &'a mut Connection,
+    pub(super) stream: &'a mut HostStream,
+    /// Buffer for bytes on their way, used within the turn.
+    pub(super) buffer: &'a mut Vec<u8>,
+    pub(super) guests: &'a mut Guests,
+    pub(super) sched: &'a mut Schedule,
+    pub(super) pairs: &'a mut QueuePairs,
     /// Actions to carry out after the turn.
     actions: Actions,
 }
@@ -70,6 +83,7 @@ impl HostTurn<'_> {
         }
         let answered = self.write_answer()?;
         self.write_payload()?;
+        self.write_ring_bytes()?;
         self.update_credit(answered);
         let writable = self.stream.writable;
         let bits = self.connection.on_host_written(from, writable, &mut self.actions);
@@ -90,14 +104,15 @@ impl HostTurn<'_> {
     /// Writes the guest's waiting packets, as far as the socket takes them.
     fn write_payload(&mut self) -> Result<(), Broken> {
         let flow = &mut self.connection.flows[self.flow.from];
+        let sender = &mut self.guests.senders[self.guest];
         let waiting = flow.packets.count;
-        self.stream.write_packets(flow, self.sender)?;
+        self.stream.write_packets(flow, sender)?;
         // Packets without bytes are given back, too.
         if flow.packets.count < waiting {
-            self.sched.unpublished.add_sender(self.guest, self.sender);
+            self.sched.unpublished.add_sender(self.guest, sender);
         }
         // Packets in a ring that has stopped are queued again when the ring is back.
-        if self.stream.writable && self.sender.ring.is_some() && !flow.packets.is_empty() {
+        if self.stream.writable && sender.ring.is_some() && !flow.packets.is_empty() {
             self.sched.turns.queue(self.flow, self.connection);
         }
         Ok(())

@@ -64,7 +64,7 @@ impl Guests {
         self.by_cid.get(&cid).copied()
     }
 
-    /// The party that has a context ID.
+    /// The party that has a context ID: a guest, or a program on the host.
     pub(crate) fn party(&self, cid: Cid) -> Option<Party> {
         if cid == Cid::HOST { Some(Party::Host) } else { self.by_cid(cid).map(Party::Guest) }
     }
@@ -155,11 +155,11 @@ impl Guests {
         }
     }
 
-    /// What was promised for a guest; `None` for the host.
+    /// The bytes that were promised for a guest; `None` for the host and the fabric.
     pub(crate) fn pledged(&mut self, party: Party) -> Option<&mut Pledged> {
         match party {
             Party::Guest(guest) => Some(&mut self.receivers[guest].pledged),
-            Party::Host => None,
+            Party::Host | Party::Fabric => None,
         }
     }
 
@@ -182,7 +182,7 @@ impl Guests {
     pub(crate) fn may_request(&self, end: &End) -> bool {
         match end.party {
             Party::Guest(guest) => self.is(guest, |guest| guest.usage.may_request(&guest.config)),
-            Party::Host => true,
+            Party::Host | Party::Fabric => true,
         }
     }
 

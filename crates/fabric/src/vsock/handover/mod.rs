@@ -1,12 +1,15 @@
-//! Handover from one fabric to the next: connections, rings and packets, spills, sockets.
+//! Handover from one fabric to the next: connections, rings and packets, spills, queue pairs,
+//! sockets.
 
 mod in_flight;
+mod pairs;
 mod record;
 mod sockets;
 mod spills;
 mod stopped_ring;
 
 pub(crate) use self::in_flight::take_up_packets;
+pub(crate) use self::pairs::{ChannelRecord, PairRecord, read_pairs, write_pairs};
 pub(crate) use self::record::{ConnectionRecord, Written};
 pub(crate) use self::sockets::HandedOver;
 pub(crate) use self::spills::{read_spills, write_spills};

@@ -34,6 +34,11 @@ const OPEN: u64 = 1 << 2;
 const OVER: u64 = 1 << 3;
 /// [`EDGES_WORD`] is written. Fabrics of older builds told senders all of the credit.
 const HAS_EDGES: u64 = 1 << 4;
+/// The responder is the fabric itself.
+const TO_FABRIC: u64 = 1 << 5;
+/// A side is attached to a channel. Fabrics of older builds, which know no channels, are told that
+/// the connection is over; [`OPEN`] then says that it is not.
+const ATTACHED: BySide<u64> = BySide([1 << 6, 1 << 7]);
 /// First of the 16 bits of each flow in a connection's first word.
 const FLOW_BITS: BySide<u32> = BySide([16, 32]);
 /// First of the two words of each flow.
@@ -60,6 +65,10 @@ pub(crate) struct Left {
 pub(crate) struct Written {
     pub(crate) id: ConnId,
     pub(crate) ends: BySide<Address>,
+    /// The responder is the fabric itself.
+    pub(crate) to_fabric: bool,
+    /// The sides that are attached to channels.
+    pub(crate) attached: BySide<bool>,
     socket_type: SocketType,
     state: State,
     flows: BySide<Flow>,
@@ -134,12 +143,14 @@ impl ConnectionRecord {
             let (cid, port) = load(at);
             Address { cid: Cid(cid), port }
         };
+        let attached = BySide(ATTACHED.0.map(|bit| summary & bit != 0));
+        let is_open = summary & OPEN != 0 && attached.iter().any(|&attached| attached);
+        let is_over = summary & OVER != 0 && !is_open;
         let flow = |side| {
             let (sent, offset) = load(FLOW_WORDS[side]);
             let (buf_alloc, fwd_cnt) = load(FLOW_WORDS[side] + 1);
             let flow = flow_from_bits(summary >> FLOW_BITS[side]);
             let window = Window { sent, credit: Credit { buf_alloc, fwd_cnt }, unread: 0 };
-            let is_over = summary & OVER != 0;
             let over = flow.over && is_over;
             // Whoever does not know of the end is told, whatever the record says: nothing else
             // ends the connection.
@@ -155,9 +166,11 @@ impl ConnectionRecord {
         Some(Written {
             id,
             ends: BySide([address(1), address(2)]),
+            to_fabric: summary & TO_FABRIC != 0,
+            attached,
             socket_type: if summary & SEQPACKET == 0 { SocketType::Stream } else { SocketType::SeqPacket },
             state: match summary {
-                summary if summary & OVER != 0 => State::Over,
+                _ if is_over => State::Over,
                 summary if summary & OPEN != 0 => State::Open,
                 _ => State::Requested,
             },
@@ -177,6 +190,7 @@ impl Written {
             since: now,
             id: self.id,
             serial: 0,
+            channels: BySide::default(),
             flows: self.flows,
         };
         for side in Side::BOTH {
@@ -193,20 +207,24 @@ fn halves(upper: u32, lower: u32) -> u64 {
 
 /// The first word of a connection.
 fn summary(connection: &Connection) -> u64 {
+    let attached = Side::BOTH.into_iter().filter(|&side| connection.channels[side].is_some());
+    let attached: u64 = attached.map(|side| ATTACHED[side]).sum();
     let state = match connection.state {
         State::Requested => 0,
+        State::Open if attached != 0 => OPEN | OVER,
         State::Open => OPEN,
         State::Over => OVER,
     };
+    let to_fabric = if connection.fabric_side().is_some() { TO_FABRIC } else { 0 };
     let socket_type = if connection.socket_type == SocketType::SeqPacket { SEQPACKET } else { 0 };
     let flows = Side::BOTH.map(|side| flow_bits(connection, side) << FLOW_BITS[side]);
-    USED | socket_type | state | flows[0] | flows[1]
+    USED | socket_type | state | to_fabric | attached | flows[0] | flows[1]
 }
 
 fn flow_bits(connection: &Connection, from: Side) -> u64 {
     let flow = &connection.flows[from];
     let PendingControl { request, response, credit_update, credit_request, shutdown, reset } = flow.pending;
-    let is_news = connection.host_side().is_none() && flow.advertised.credit != connection.credit_of(from);
+    let is_news = connection.is_between_guests() && flow.advertised.credit != connection.credit_of(from);
     let credit_update = credit_update || flow.advertised.update_deferred || is_news;
     let flags = [request, response, credit_update, credit_request, reset, flow.ended, flow.over];
     let bits = flags.into_iter().zip(0..).map(|(flag, bit)| u64::from(flag) << bit).sum::<u64>();

@@ -1,4 +1,4 @@
-//! Numbers of the Unix sockets, and of one file, that one fabric hands to the next.
+//! Numbers of the Unix sockets, and of files in memory, that one fabric hands to the next.
 
 use taut_api::fabric::PortId;
 
@@ -10,6 +10,9 @@ const CLIENT: u32 = 1 << 31;
 /// The number of the file with the payload that was copied out of rings.
 const SPILLS: u32 = 1 << 30;
 
+/// The number of the file with the state of queue pairs.
+const QUEUE_PAIRS: u32 = 1 << 29;
+
 /// Owner of a socket that is handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandedOver {
@@ -19,6 +22,8 @@ pub(crate) enum HandedOver {
     Client(PortId),
     /// All connections: a file with the payload that was copied out of rings.
     Spills,
+    /// All connections: a file with the state of queue pairs.
+    QueuePairs,
 }
 
 impl HandedOver {
@@ -26,6 +31,7 @@ impl HandedOver {
         match self {
             Self::Stream(id) => id.0,
             Self::Spills => SPILLS,
+            Self::QueuePairs => QUEUE_PAIRS,
             Self::Client(device) => CLIENT | u32::from(device.0),
         }
     }
@@ -33,6 +39,8 @@ impl HandedOver {
     pub(crate) fn from_number(number: u32) -> Self {
         if number == SPILLS {
             Self::Spills
+        } else if number == QUEUE_PAIRS {
+            Self::QueuePairs
         } else if number & CLIENT == 0 {
             Self::Stream(ConnId(number))
         } else {

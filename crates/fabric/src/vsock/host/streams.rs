@@ -112,6 +112,23 @@ impl HostStream {
         Ok(())
     }
 
+    /// Writes bytes of a guest. Returns how many the socket has taken; not all of them if it takes
+    /// no more for now.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+        let socket = self.socket.as_ref().ok_or(Broken)?;
+        loop {
+            match send(&**socket, bytes, SendFlags::NOSIGNAL) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    self.writable = false;
+                    return Ok(0);
+                }
+                Ok(taken) if taken > 0 => return Ok(taken),
+                Ok(_) | Err(_) => return Err(Broken),
+            }
+        }
+    }
+
     /// Reads bytes of the program.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> HostRead {
         let Some(socket) = &self.socket else { return HostRead::Nothing };

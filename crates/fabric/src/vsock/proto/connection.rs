@@ -7,7 +7,7 @@ use taut_virtq::socket_header::{CREDIT_REQUEST, RW, SocketHeader};
 
 use super::credit::Credit;
 use super::flow::Flow;
-use super::ids::{BySide, ConnId, GuestIdx, Side};
+use super::ids::{BySide, ChannelIdx, ConnId, GuestIdx, Side};
 use super::promise::ahead;
 use super::socket_type::SocketType;
 
@@ -28,6 +28,8 @@ pub(crate) enum Party {
     Guest(GuestIdx),
     /// A program on the host.
     Host,
+    /// The fabric itself: the service that attaches ends of connections to channels.
+    Fabric,
 }
 
 /// One end of a connection.
@@ -60,6 +62,9 @@ pub(crate) struct Connection {
     pub(crate) id: ConnId,
     /// Tells this connection from others that had, or will have, the same number.
     pub(crate) serial: u32,
+    /// The channels that the sides are attached to, each in the region of its guest. The side's
+    /// payload goes through the rings of the channel instead of packets.
+    pub(crate) channels: BySide<Option<ChannelIdx>>,
     /// `flows[side]` is what that side sends.
     pub(crate) flows: BySide<Flow>,
 }
@@ -69,7 +74,7 @@ pub(crate) struct Connection {
 pub(crate) enum Next {
     /// A packet without payload.
     Control(SocketHeader),
-    /// Payload of waiting packets, behind this header.
+    /// Payload that waits, behind this header.
     Payload(SocketHeader),
     /// Bytes of a program on the host, behind this header.
     HostBytes(SocketHeader),
@@ -86,8 +91,21 @@ impl Connection {
             since,
             id: ConnId(0),
             serial: 0,
+            channels: BySide::default(),
             flows: BySide::default(),
         }
+    }
+
+    /// Tells whether a flow may have payload in a ring of its sender.
+    #[inline]
+    pub(crate) fn is_from_ring(&self, from: Side) -> bool {
+        self.channels[from].is_some()
+    }
+
+    /// Tells whether a flow's payload goes into a ring of its receiver.
+    #[inline]
+    pub(crate) fn is_to_ring(&self, from: Side) -> bool {
+        self.channels[from.other()].is_some()
     }
 
     /// The credit of a side, as far as the other side is told of it.
@@ -95,8 +113,8 @@ impl Connection {
     pub(crate) fn credit_of(&self, side: Side) -> Credit {
         let flow = &self.flows[side.other()];
         match self.ends[side].party {
-            Party::Guest(_) => flow.promise.credit(&flow.window),
-            Party::Host => flow.window.credit,
+            Party::Guest(_) => flow.credit_for_sender(),
+            Party::Host | Party::Fabric => flow.window.credit,
         }
     }
 
@@ -121,7 +139,8 @@ impl Connection {
     }
 
     /// Returns what a flow has for its receiver now, in the order in which things are sent: the
-    /// request or the response, payload, credit, shutdown, reset.
+    /// request or the response, payload, credit, shutdown, reset. Payload for a ring of the
+    /// receiver is no packet, but the packets behind it wait until it is there.
     #[inline]
     pub(crate) fn next(&self, from: Side) -> Next {
         let flow = &self.flows[from];
@@ -129,9 +148,11 @@ impl Connection {
             Next::Nothing
         } else if let Some(op) = flow.pending.before_payload() {
             Next::Control(SocketHeader { op, ..self.header(from) })
+        } else if flow.has_payload() && self.is_to_ring(from) {
+            self.next_without_credit(from)
         } else if flow.has_payload() {
             Next::Payload(self.header(from))
-        } else if self.ends[from].party == Party::Host && flow.pending.is_empty() {
+        } else if self.ends[from].party == Party::Host && flow.pending.is_empty() && !self.is_to_ring(from) {
             Next::HostBytes(self.header(from))
         } else {
             self.next_after_payload(from)
@@ -173,10 +194,27 @@ impl Connection {
     }
 
     /// Bytes that the sender of a flow was promised and that the receiver has not been handed.
-    /// There are none on connections with the host.
+    /// There are none unless both ends are guests.
     pub(crate) fn outstanding(&self, from: Side) -> u32 {
         let flow = &self.flows[from];
-        if self.host_side().is_some() { 0 } else { flow.promise.outstanding(&flow.window) }
+        if self.is_between_guests() { flow.promise.outstanding(&flow.window) } else { 0 }
+    }
+
+    /// Tells whether both ends are guests.
+    pub(crate) fn is_between_guests(&self) -> bool {
+        self.ends.iter().all(|end| matches!(end.party, Party::Guest(_)))
+    }
+
+    /// Tells whether the connection has to do with queue pairs: an end is attached to a channel, or
+    /// is the service that attaches ends.
+    #[inline]
+    pub(crate) fn has_pairs(&self) -> bool {
+        self.channels.iter().any(Option::is_some) || self.fabric_side().is_some()
+    }
+
+    /// The fabric's side, if the connection is one with the fabric itself.
+    pub(crate) fn fabric_side(&self) -> Option<Side> {
+        Side::BOTH.into_iter().find(|&side| self.ends[side].party == Party::Fabric)
     }
 
     /// The host's side, if the connection is one with the host.
@@ -188,7 +226,7 @@ impl Connection {
     pub(crate) fn guests(&self) -> impl Iterator<Item = GuestIdx> + use<> {
         self.ends.0.into_iter().filter_map(|end| match end.party {
             Party::Guest(guest) => Some(guest),
-            Party::Host => None,
+            Party::Host | Party::Fabric => None,
         })
     }
 
@@ -212,11 +250,11 @@ impl Connection {
     #[inline]
     pub(crate) fn must_advertise(&self, of: Side) -> bool {
         let (told, flow) = (self.flows[of].advertised.credit, &self.flows[of.other()]);
-        let accepted = flow.window.sent.wrapping_add(flow.waiting() as u32);
+        let accepted = flow.window.sent.wrapping_add(flow.skew).wrapping_add(flow.waiting() as u32);
         let edge_told = told.fwd_cnt.wrapping_add(told.buf_alloc);
         let known = ahead(edge_told, accepted);
-        let may_send_more = ahead(flow.promise.edge, edge_told) > 0;
-        let news_of_taken = flow.promise.credit(&flow.window).fwd_cnt != told.fwd_cnt;
+        let may_send_more = ahead(flow.promise.edge.wrapping_add(flow.skew), edge_told) > 0;
+        let news_of_taken = flow.credit_for_sender().fwd_cnt != told.fwd_cnt;
         may_send_more && known < flow.promise.limit(&flow.window) / 2
             || news_of_taken && ahead(accepted, told.fwd_cnt) >= MAX_UNTOLD
     }

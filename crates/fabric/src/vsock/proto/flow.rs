@@ -36,6 +36,16 @@ pub(crate) struct Flow {
     pub(crate) moved: Option<Instant>,
     /// Bytes of the first packet in the ring that the receiver has already got.
     pub(crate) offset: u32,
+    /// Payload that waits behind the packets and is in none: bytes known to be in the ring of the
+    /// sender's channel, or what the fabric itself has to say.
+    pub(crate) loose: u32,
+    /// Bytes that the sender's kernel has sent more than the receiver's kernel has got, modulo
+    /// 2³². Payload that went into a ring counts up, payload that came from a ring counts down. The
+    /// window and the promise count what the receiver's kernel gets; the sender's kernel is told of
+    /// credit in its own count.
+    pub(crate) skew: u32,
+    /// Payload was discarded, or may have been: the receiver does not get all of the stream.
+    pub(crate) cut: bool,
     /// Bytes delivered, against the credit of the flow's receiver. So `flows[side].window.credit`
     /// is what the *other* side of the connection announced.
     pub(crate) window: Window,
@@ -53,6 +63,12 @@ pub(crate) struct Flow {
     pub(crate) ended: bool,
     /// The flow is in a receiver's queue, or held until a time.
     pub(crate) queued: bool,
+    /// The flow is in the queue of those with payload for a ring.
+    pub(crate) moves: bool,
+    /// A look at the flow's rings is scheduled.
+    pub(crate) look_is_due: bool,
+    /// Number of looks since a ring of the flow last had bytes or room.
+    pub(crate) empty_looks: u8,
     /// The receiver knows of the connection's end, or cannot be told: nothing more is sent to it.
     /// Differs from [`State::Over`](super::State::Over), which says that the connection has ended;
     /// it is forgotten when both of its flows are over too.
@@ -63,11 +79,17 @@ impl Flow {
     /// Tells whether payload waits for the receiver.
     #[inline]
     pub(crate) fn has_payload(&self) -> bool {
+        self.has_packets() || self.loose > 0
+    }
+
+    /// Tells whether payload in packets waits for the receiver.
+    #[inline]
+    pub(crate) fn has_packets(&self) -> bool {
         !self.packets.is_empty() || self.spill.is_some()
     }
 
-    /// Payload bytes that are known to wait for the receiver. A fabric that has taken over does not
-    /// know of packets in the sender's ring until that is started.
+    /// Payload bytes in packets that are known to wait for the receiver. A fabric that has taken
+    /// over does not know of packets in the sender's ring until that is started.
     #[inline]
     pub(crate) fn waiting(&self) -> u64 {
         self.packets.bytes.saturating_sub(u64::from(self.offset))
@@ -79,16 +101,23 @@ impl Flow {
         self.packets.first().map_or(0, |packet| slots.get(packet).len)
     }
 
-    /// Payload bytes of the first packet that waits for the receiver.
+    /// Payload bytes of the first packet that waits for the receiver, or of all that waits in no
+    /// packet.
     #[inline]
     pub(crate) fn next_len(&self, slots: &PacketSlots) -> u32 {
-        self.spill.as_ref().map_or_else(|| self.first_len(slots), |spill| spill.first_len())
+        match &self.spill {
+            Some(spill) => spill.first_len(),
+            None if self.packets.is_empty() => self.loose,
+            None => self.first_len(slots),
+        }
     }
 
     /// Removes all payload that waits. The caller gives the packets in the ring back to their
     /// sender.
     pub(crate) fn take_packets(&mut self) -> PacketQueue {
+        self.cut |= self.has_payload();
         self.offset = 0;
+        self.loose = 0;
         self.spill = None;
         std::mem::take(&mut self.packets)
     }
@@ -112,6 +141,28 @@ impl Flow {
         self.window.on_delivered(bytes);
         self.promise.on_delivered(bytes, before, socket_type, pledged);
         self.promise.raise(&self.window, socket_type, pledged);
+    }
+
+    /// Counts payload of packets that went into a ring of the receiver, whose kernel never sees it.
+    pub(crate) fn on_put_into_ring(&mut self, bytes: u32, socket_type: SocketType, pledged: &mut Pledged) {
+        self.skew = self.skew.wrapping_add(bytes);
+        self.promise.on_taken(bytes);
+        self.promise.raise(&self.window, socket_type, pledged);
+    }
+
+    /// Counts payload out of a ring of the sender that the receiver got as a packet. The sender's
+    /// kernel never saw it, so what that was promised stays as it is.
+    pub(crate) fn on_taken_from_ring(&mut self, bytes: u32) {
+        self.window.on_delivered(bytes);
+        self.promise.edge = self.promise.edge.wrapping_add(bytes);
+        self.skew = self.skew.wrapping_sub(bytes);
+    }
+
+    /// The receiver's credit, as the sender's kernel is told of it.
+    #[inline]
+    pub(crate) fn credit_for_sender(&self) -> Credit {
+        let Credit { buf_alloc, fwd_cnt } = self.promise.credit(&self.window);
+        Credit { buf_alloc, fwd_cnt: fwd_cnt.wrapping_add(self.skew) }
     }
 
     /// Notes that the receiver got a packet with this header: every packet carries the sender's

@@ -11,6 +11,10 @@ pub(crate) struct GuestIdx(pub(crate) u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ConnId(pub(crate) u32);
 
+/// Number of a channel in the region of a guest's queue pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ChannelIdx(pub(crate) u32);
+
 /// One end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Side {

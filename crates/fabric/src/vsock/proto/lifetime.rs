@@ -32,7 +32,7 @@ impl Connection {
     /// Ends the connection at the wish of side `by`, or for both sides. A side that does not know
     /// is to be sent a reset, behind all payload that it is still to be sent.
     ///
-    /// Without `by`, waiting packets are discarded instead.
+    /// Without `by`, waiting payload is discarded instead.
     pub(crate) fn reset(&mut self, by: Option<Side>, actions: &mut Actions) {
         actions.rare.answered |= self.state == State::Requested;
         self.state = State::Over;
@@ -43,6 +43,7 @@ impl Connection {
             if by.is_none() {
                 flow.pending = PendingControl::default();
                 flow.advertised.update_deferred = false;
+                flow.cut = true;
             }
             flow.ended = true;
             flow.over |= knows;
@@ -62,6 +63,29 @@ impl Connection {
         let mut actions = Actions::default();
         self.reset(by, &mut actions);
         actions
+    }
+
+    /// Closes a side whose control connection has ended, as its guest would: no payload follows
+    /// what the side has sent.
+    pub(crate) fn close(&mut self, side: Side, actions: &mut Actions) {
+        let flow = &mut self.flows[side];
+        flow.ended = true;
+        flow.pending.shutdown |= SHUTDOWN_RCV | SHUTDOWN_SEND;
+        actions.ready.add(side);
+    }
+
+    /// Ends the connection for a side that was closed, all of whose payload the other side has.
+    /// Both sides are to be sent a reset. What the other side has sent is discarded.
+    pub(crate) fn cut_off(&mut self, side: Side, actions: &mut Actions) {
+        self.reset(Some(side), actions);
+        let flow = &mut self.flows[side.other()];
+        flow.cut = true;
+        if std::mem::take(&mut flow.over) {
+            flow.pending = PendingControl { reset: true, ..PendingControl::default() };
+            flow.advertised.update_deferred = false;
+            actions.ready.add(side.other());
+        }
+        actions.rare.closed = self.is_closed();
     }
 
     /// Drops the control packets of a side that still wait for the other side, except for the
@@ -84,8 +108,8 @@ impl Connection {
     }
 }
 
-/// Steps of a connection with the host. The host's side has no kernel that speaks the protocol: the
-/// fabric speaks it for the program.
+/// Steps of a connection with the host, or with the fabric itself. That side has no kernel that
+/// speaks the protocol: the fabric speaks it.
 impl Connection {
     /// Handles the guest's shutdown or reset, after its payload was written to the program's
     /// socket. `writable` tells whether the socket takes more. Returns the shutdown bits for the

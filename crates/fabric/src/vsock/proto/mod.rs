@@ -42,7 +42,7 @@ pub(crate) use actions::{Actions, Rare, Sides};
 pub(crate) use connection::{Address, Connection, End, Next, Party, State};
 pub(crate) use credit::{Credit, Window};
 pub(crate) use flow::Flow;
-pub(crate) use ids::{BySide, ConnId, FlowId, GuestIdx, PerGuest, Side};
+pub(crate) use ids::{BySide, ChannelIdx, ConnId, FlowId, GuestIdx, PerGuest, Side};
 pub(crate) use limits::{HALF_OPEN_TIMEOUT, MAX_REPLIES, MAX_WAITING_PACKETS, Usage};
 pub(crate) use on_packet::Verdict;
 pub(crate) use one_way::OneWay;

@@ -122,15 +122,15 @@ impl Connection {
     ) {
         let credit = Credit { buf_alloc: header.buf_alloc, fwd_cnt: header.fwd_cnt };
         let sender = by.other();
-        let from_host = self.ends[sender].party == Party::Host;
+        let from_guest = matches!(self.ends[sender].party, Party::Guest(_));
         let flow = &mut self.flows[sender];
         if flow.window.credit != credit {
-            if from_host {
-                flow.window.on_credit(credit);
-            } else {
+            if from_guest {
                 flow.on_credit(credit, self.socket_type, pledged);
+            } else {
+                flow.window.on_credit(credit);
             }
-            if flow.has_payload() || from_host {
+            if flow.has_payload() || !from_guest {
                 actions.ready.add(sender);
             }
         }
@@ -143,7 +143,8 @@ impl Connection {
     #[inline]
     fn pass_credit_on(&mut self, of: Side, actions: &mut Actions) {
         let asked = std::mem::take(&mut self.flows[of.other()].awaits_credit);
-        if asked || self.ends[of.other()].party == Party::Host || self.must_advertise(of) {
+        let to_guest = matches!(self.ends[of.other()].party, Party::Guest(_));
+        if asked || !to_guest || self.must_advertise(of) {
             self.flows[of].pending.credit_update = true;
             actions.ready.add(of);
         } else if !std::mem::replace(&mut self.flows[of].advertised.update_deferred, true) {

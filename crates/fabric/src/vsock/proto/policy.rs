@@ -27,6 +27,7 @@ mod tests {
             connections: 1,
             half_open: 1,
             front_end: FrontEndRules::default(),
+            queue_pairs: None,
         }
     }
 

@@ -150,6 +150,12 @@ impl Promise {
         pledged: &mut Pledged,
     ) {
         pledged.remove(bytes.min(before), socket_type);
+        self.on_taken(bytes);
+    }
+
+    /// Counts bytes that the receiver has taken.
+    #[inline]
+    pub(crate) fn on_taken(&mut self, bytes: u32) {
         self.taken = self.taken.saturating_add(bytes);
         if self.taken >= self.pace && self.pace < FASTEST_PACE {
             self.pace = (2 * self.pace).min(FASTEST_PACE);

@@ -28,7 +28,7 @@ type Places = BTreeMap<(ConnId, Side), Vec<Option<Party>>>;
 
 impl VsockSwitch {
     /// Panics if an invariant does not hold.
-    pub(super) fn check(&self) {
+    pub(super) fn check(&mut self) {
         self.table.check_lists();
         let places = self.places();
         let mut sums: BTreeMap<GuestIdx, Sum> = BTreeMap::new();
@@ -47,6 +47,7 @@ impl VsockSwitch {
             self.check_guest(guest, &sums.remove(&guest).unwrap_or_default());
         }
         self.check_hosts();
+        self.check_pairs();
     }
 
     fn check_end(&self, connection: &Connection, side: Side, sums: &mut BTreeMap<GuestIdx, Sum>) {
@@ -74,7 +75,11 @@ impl VsockSwitch {
     ) -> usize {
         let flow = &connection.flows[from];
         let flow_id = FlowId { connection: id, from };
-        let to = connection.ends[from.other()].party;
+        // The fabric itself is in the queue of the host.
+        let to = match connection.ends[from.other()].party {
+            Party::Fabric => Party::Host,
+            to => to,
+        };
         let found = places.get(&(id, from));
         assert!(
             found.is_none_or(|found| found.iter().all(|at| at.is_none_or(|at| at == to))),
@@ -148,13 +153,14 @@ impl VsockSwitch {
     }
 
     /// Panics unless there is no connection, and nothing of any.
-    pub(super) fn check_nothing_left(&self) {
+    pub(super) fn check_nothing_left(&mut self) {
         self.check();
         let left: Vec<_> = self.table.iter().collect();
         assert!(left.is_empty(), "connections are left: {left:?}");
         assert_eq!(self.host_connections(), []);
         assert!(self.host.clients.duplicates().is_empty(), "clients that have gone");
         assert!(self.places().is_empty());
+        assert_eq!(self.pairs.ends().count() + self.pairs.controls().count(), 0, "channels are left");
         for (_, device) in self.guests.devices.iter() {
             if let Some(device) = device {
                 assert_eq!(device.usage, Usage::default());

@@ -2,18 +2,22 @@
 //! caller wants: for tests and fuzz targets.
 
 mod check;
+mod check_pairs;
 mod driver;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use taut_api::fabric::config::{FrontEndRules, SocketConfig, SocketWorker, WorkerMode};
 use taut_api::fabric::counters::{CONNECTION_WORDS, CONNECTIONS, SocketWord, port_base};
 use taut_api::fabric::{ForeignFd, PortId};
 use taut_api::vmci::Cid;
+use taut_queue_pair::dax::DATA_OFFSET;
+use taut_queue_pair::{Geometry, Memory, Region};
 use taut_virtq::Start;
 use taut_virtq::counters::SharedWords;
 
@@ -37,6 +41,7 @@ pub fn device(number: u32, domains: &[&str]) -> SocketConfig {
         connections: 64,
         half_open: 8,
         front_end: FrontEndRules::default(),
+        queue_pairs: None,
     }
 }
 
@@ -54,6 +59,8 @@ pub struct Rig {
     worker: SocketWorker,
     /// The descriptor by which all guests are interrupted. Nobody reads it.
     call: Arc<EventFd>,
+    /// The files of the guests' regions, and the lengths of the regions.
+    regions: Vec<Option<(OwnedFd, u64)>>,
 }
 
 /// Makes an eventfd that does not block.
@@ -70,9 +77,11 @@ impl Rig {
         let switch = VsockSwitch::new(&words).unwrap();
         let worker = SocketWorker { mode, cpu: None };
         let call = Arc::new(ForeignFd::own(event()).into());
-        let mut rig = Self { switch, words, drivers, now: Instant::now(), devices, ids, worker, call };
+        let regions = devices.iter().map(|_| None).collect();
+        let now = Instant::now();
+        let mut rig = Self { switch, words, drivers, now, devices, ids, worker, call, regions };
         assert_eq!(rig.switch.configure(&rig.devices, &rig.worker), []);
-        rig.switch.begin(Vec::new());
+        rig.switch.begin(Vec::new(), rig.now);
         for guest in 0..rig.drivers.len() {
             rig.start_both(guest, [Start::At(0); 2]);
         }
@@ -159,7 +168,42 @@ impl Rig {
     pub fn take_over(&mut self, streams: Vec<(u32, OwnedFd)>) {
         self.switch = VsockSwitch::new(&self.words).unwrap();
         self.switch.configure(&self.devices, &self.worker);
-        self.switch.begin(streams);
+        (0..self.regions.len()).for_each(|guest| self.announce_region(guest));
+        self.switch.begin(streams, self.now);
+    }
+
+    /// Gives a guest a new region of `len` bytes, whose channels are all free.
+    pub fn give_region(&mut self, guest: usize, len: u64) {
+        let file = memfd_create("region", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, DATA_OFFSET + len).unwrap();
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).unwrap();
+        self.regions[guest] = Some((file, len));
+        self.announce_region(guest);
+    }
+
+    /// Tells the switch of a guest's region, as `tautd` does.
+    pub fn announce_region(&mut self, guest: usize) {
+        if let Some((file, len)) = &self.regions[guest] {
+            self.switch.set_region(self.ids[guest], file, DATA_OFFSET, *len).unwrap();
+        }
+    }
+
+    /// Takes the region from a guest.
+    pub fn remove_region(&mut self, guest: usize) {
+        self.regions[guest] = None;
+        self.switch.remove_region(self.ids[guest]);
+    }
+
+    /// Has the next switch not be told of a guest's region.
+    pub fn forget_region(&mut self, guest: usize) {
+        self.regions[guest] = None;
+    }
+
+    /// A guest's region, as its programs map it.
+    pub fn region(&self, guest: usize) -> Region {
+        let (file, len) = self.regions[guest].as_ref().expect("the guest has a region");
+        let memory = Memory::map(file.as_fd(), DATA_OFFSET, *len as usize).unwrap();
+        Region::new(Arc::new(memory), Geometry::of(*len).unwrap()).unwrap()
     }
 
     /// Writes a word of a connection in the counters file.

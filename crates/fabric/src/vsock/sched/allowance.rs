@@ -33,7 +33,7 @@ pub(crate) enum Allowance {
 }
 
 impl Allowance {
-    /// Decides how much `flow`, which has waiting packets, may hand over if a turn and the
+    /// Decides how much `flow`, which has payload, may hand over if a turn and the
     /// receiver's buffer allow `most` bytes.
     #[inline]
     pub(crate) fn of(
@@ -48,7 +48,8 @@ impl Allowance {
         if most == 0 && flow.next_len(slots) != 0 {
             return Self::NoCredit;
         }
-        let is_small = flow.spill.is_none() && flow.packets.bytes < LARGE.min(most.into());
+        let waiting = if flow.packets.is_empty() { flow.loose.into() } else { flow.packets.bytes };
+        let is_small = flow.spill.is_none() && waiting < LARGE.min(most.into());
         if socket_type == SocketType::Stream && flow.window.unread >= MANY_UNREAD && is_small {
             let since = *flow.held_since.get_or_insert(now);
             if now.duration_since(since) < HOLD && flow.packets.count < MAX_HELD {

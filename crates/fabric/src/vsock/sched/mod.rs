@@ -3,6 +3,7 @@
 //!
 //! * [`turns`]: the order in which flows have their turn.
 //! * [`allowance`], [`batch`]: how much a turn hands over, and which packets become one.
+//! * [`pace`]: flows to rings, and when rings are looked at.
 //! * [`unpublished`], [`deferred`]: what guests are shown at the end of a round, and what later.
 //! * [`half_open`]: the time-out of unanswered requests; [`starving`]: receivers that take nothing.
 //! * [`polling`], [`sharing`], [`stream_pace`]: which rings are polled, when the thread leaves its
@@ -12,6 +13,7 @@ mod allowance;
 mod batch;
 mod deferred;
 mod half_open;
+mod pace;
 mod polling;
 mod sharing;
 mod starving;
@@ -25,6 +27,7 @@ pub(crate) use self::allowance::Allowance;
 pub(crate) use self::batch::Batch;
 pub(crate) use self::deferred::Deferred;
 pub(crate) use self::half_open::HalfOpen;
+pub(crate) use self::pace::{MAX_EMPTY_LOOKS, Pace};
 pub(crate) use self::polling::Polling;
 pub(crate) use self::sharing::Sharing;
 pub(crate) use self::starving::{LONG, Starving};
@@ -106,7 +109,8 @@ impl Schedule {
     /// Returns the time until something is due.
     pub(crate) fn until_due(&self, now: Instant) -> Duration {
         let Self { turns, half_open, deferred, starving, .. } = self;
-        let times = [turns.next_release(), half_open.next_sweep(), deferred.next(), starving.next()];
+        let looks = turns.rings.next_look();
+        let times = [turns.next_release(), looks, half_open.next_sweep(), deferred.next(), starving.next()];
         let next = times.into_iter().flatten().min();
         next.map_or(FOREVER, |next| next.saturating_duration_since(now))
     }

@@ -1,4 +1,5 @@
-//! Pace of streams: how long the thread sleeps between two looks at the ring of a sender that streams.
+//! Pace of streams: how long the thread sleeps between two looks at the ring of a sender that
+//! streams.
 //!
 //! A thread that looks at a ring all the time takes the packets of a stream one by one, and a
 //! thread that waits for kicks is woken for each of them. Where guests and the thread have few CPUs

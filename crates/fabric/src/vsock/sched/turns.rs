@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use super::pace::Pace;
 use crate::vsock::proto::{Connection, ConnectionTable, FlowId, GuestIdx, Next, Party, PerGuest, Side};
 
 /// Most payload that a flow hands over in one turn, whatever the receiver's buffers are.
@@ -33,6 +34,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// The place of a connection's flow.
+    #[inline]
+    pub(super) fn of(flow: FlowId, connection: &Connection) -> Self {
+        Self { flow, serial: connection.serial }
+    }
+
     /// Tells whether the place is of this connection, not of a closed one with the same number.
     #[inline]
     pub(crate) fn is_of(self, connection: &Connection) -> bool {
@@ -86,7 +93,9 @@ pub(crate) struct Turns {
     guests: PerGuest<GuestTurns>,
     /// Guests for which there may be something to do.
     busy: Vec<GuestIdx>,
-    /// Flows with something for a program on the host.
+    /// Flows with payload for a ring of a guest's, apart from the packets that they have for it.
+    pub(crate) rings: Pace,
+    /// Flows with something for a program on the host, or for the fabric itself.
     host: VecDeque<Place>,
     /// Number of places among them that are of closed connections.
     stale_host: usize,
@@ -102,19 +111,29 @@ impl Turns {
         }
     }
 
-    /// Queues a flow at its receiver, unless it is queued already.
+    /// Queues a flow at its receiver, unless it is queued already. A flow to a ring is queued for
+    /// its packets and for its payload.
     #[inline]
     pub(crate) fn queue(&mut self, flow: FlowId, connection: &mut Connection) {
+        if connection.is_to_ring(flow.from) {
+            self.rings.queue(flow, connection);
+        }
+        self.queue_packets(flow, connection);
+    }
+
+    /// Queues a flow at its receiver for its packets, unless it is queued already.
+    #[inline]
+    pub(crate) fn queue_packets(&mut self, flow: FlowId, connection: &mut Connection) {
         if std::mem::replace(&mut connection.flows[flow.from].queued, true) {
             return;
         }
-        let place = Place { flow, serial: connection.serial };
+        let place = Place::of(flow, connection);
         match connection.ends[flow.from.other()].party {
             Party::Guest(guest) => {
                 self.guests[guest].fresh.push_back(place);
                 self.mark_busy(guest);
             }
-            Party::Host => self.host.push_back(place),
+            Party::Host | Party::Fabric => self.host.push_back(place),
         }
     }
 
@@ -217,7 +236,7 @@ impl Turns {
 
     /// Tells whether nothing has to be done before an event or [`Self::next_release`].
     pub(crate) fn is_idle(&self) -> bool {
-        self.busy.is_empty() && self.host.is_empty()
+        self.busy.is_empty() && self.host.is_empty() && self.rings.queued() == 0
     }
 
     /// Notes that a connection was removed from the table. Its places in queues count no longer.
@@ -234,7 +253,7 @@ impl Turns {
                         turns.stale = 0;
                     }
                 }
-                Party::Host => {
+                Party::Host | Party::Fabric => {
                     self.stale_host += 1;
                     if self.stale_host > MAX_STALE.max(self.host.len() / 2) {
                         self.host.retain(is_live);

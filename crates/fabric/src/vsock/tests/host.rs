@@ -10,6 +10,7 @@ use std::time::Duration;
 use taut_api::fabric::config::WorkerMode;
 use taut_api::fabric::counters::SocketWord;
 use taut_api::fabric::{ForeignFd, PortId};
+use taut_queue_pair::SERVICE_PORT;
 use taut_virtq::socket_header::*;
 
 use super::rig::*;
@@ -283,4 +284,14 @@ fn a_program_whose_socket_cannot_be_used_leaves_no_connection() {
     rig.settle();
     assert!(rig.ops(0).is_empty());
     rig.check_nothing_left();
+}
+
+#[test]
+fn a_client_does_not_get_the_port_of_the_fabrics_own_service() {
+    let mut rig = rig(&[&[]], 4096);
+    let listener = listen(&mut rig);
+    let index = rig.index(0).unwrap();
+    rig.switch.guests.devices[index].as_mut().unwrap().skip_to_host_port(SERVICE_PORT);
+    let (_client, own) = client(&mut rig, &listener);
+    assert_eq!(own.peer, (2, SERVICE_PORT + 1));
 }

@@ -9,5 +9,6 @@ mod hostile;
 mod isolation;
 mod model;
 mod moderation;
+mod pairs;
 mod rig;
 mod streams;

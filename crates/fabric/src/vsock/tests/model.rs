@@ -1,6 +1,6 @@
 //! Random operations of programs in guests, compared with the same operations on Unix sockets:
 //! readers must find the same bytes (goal VC-G6). In between the switch is replaced, and guests
-//! pause, stop reading, and restart.
+//! pause, stop reading, and restart. Programs may have their ends attached to channels.
 //!
 //! `TAUT_VMCI_OPERATIONS` sets the number of operations, `TAUT_VMCI_SEED` the first seed.
 
@@ -10,8 +10,10 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
 use rustix::net::sockopt::set_socket_send_buffer_size;
+use taut_queue_pair::{End as RingEnd, SERVICE_PORT};
 use taut_virtq::socket_header::*;
 
+use super::pairs::{Program, REGION};
 use super::rig::*;
 
 const OPERATIONS: u64 = 20_000;
@@ -19,10 +21,11 @@ const GUESTS: usize = 3;
 const CONNECTIONS: usize = 6;
 
 /// A pseudo-random number generator (SplitMix64).
-struct Chance(u64);
+pub(super) struct Chance(pub(super) u64);
 
 impl Chance {
-    fn below(&mut self, end: usize) -> usize {
+    /// A number from 0 to `end - 1`.
+    pub(super) fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
         word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -46,6 +49,8 @@ struct End {
     over: bool,
     shut: bool,
     oracle: Option<UnixStream>,
+    /// The end is attached to a channel.
+    program: Option<Box<Program>>,
 }
 
 impl End {
@@ -56,6 +61,8 @@ impl End {
 
 struct Pair {
     ends: [End; 2],
+    /// An end is, or was, attached to a channel.
+    attached: bool,
 }
 
 struct Model {
@@ -70,7 +77,9 @@ impl Model {
     fn new(seed: u64) -> Self {
         let mut chance = Chance(seed);
         let buffer = [60, 1000, 4052, 4096, 30_000][chance.below(5)];
-        let rig = rig(&[["d"].as_slice(); GUESTS], buffer);
+        let mut rig = rig(&[["d"].as_slice(); GUESTS], buffer);
+        // One guest has no region.
+        (0..GUESTS - 1).for_each(|guest| rig.give_region(guest, REGION));
         Self { rig, chance, pairs: Vec::new(), next_port: 5000, sent: 0 }
     }
 
@@ -93,6 +102,9 @@ impl Model {
     }
 
     fn take_in(&mut self, guest: usize, header: SocketHeader, bytes: &[u8]) {
+        if header.src_port == SERVICE_PORT {
+            return self.take_in_control(guest, header, bytes);
+        }
         let of = |end: &End| {
             let own = end.own;
             own.guest == guest
@@ -120,6 +132,37 @@ impl Model {
         }
     }
 
+    /// Takes in signals, of which no program sleeps here, and the end of a control connection.
+    fn take_in_control(&mut self, guest: usize, header: SocketHeader, bytes: &[u8]) {
+        let ends = self.pairs.iter_mut().flat_map(|pair| &mut pair.ends);
+        let programs = ends.filter_map(|end| end.program.as_mut());
+        let is_for =
+            |program: &Program| (program.control.guest, program.control.port) == (guest, header.dst_port);
+        let mut programs = programs.filter(|program| is_for(program));
+        let Some(program) = programs.next() else { return };
+        program.control.taken += bytes.len() as u32;
+        if header.op == CREDIT_REQUEST {
+            let control = program.control;
+            self.rig.send_control(control, CREDIT_UPDATE, 0);
+        }
+    }
+
+    /// Attaches an end to a channel of its guest.
+    fn attach(&mut self, pair: usize, side: usize) {
+        self.settle();
+        let end = &self.pairs[pair].ends[side];
+        let own = end.own;
+        let has_room = self.rig.drivers[own.guest].outstanding() < 50;
+        if end.over || end.oracle.is_none() || end.program.is_some() || own.guest == GUESTS - 1 || !has_room {
+            return;
+        }
+        let program = Program::attach(&mut self.rig, own);
+        let end = &mut self.pairs[pair].ends[side];
+        assert_eq!(program.answer.by_packets, u64::from(end.received));
+        end.program = Some(Box::new(program));
+        self.pairs[pair].attached = true;
+    }
+
     fn connect(&mut self) {
         let from = self.chance.below(GUESTS);
         let to = (from + 1 + self.chance.below(GUESTS - 1)) % GUESTS;
@@ -142,9 +185,10 @@ impl Model {
                 over: false,
                 shut: false,
                 oracle: Some(oracle),
+                program: None,
             }
         };
-        self.pairs.push(Pair { ends: [end(a, one), end(b, other)] });
+        self.pairs.push(Pair { ends: [end(a, one), end(b, other)], attached: false });
         self.rig.send_control(a, REQUEST, 0);
         self.kernels();
         self.rig.send_control(b, RESPONSE, 0);
@@ -173,13 +217,16 @@ impl Model {
         if end.over || end.shut || self.rig.drivers[end.own.guest].outstanding() > 55 {
             return;
         }
-        let len = len.min(end.credit());
+        let room = match &end.program {
+            Some(program) => program.ends.producer.room().unwrap() as usize,
+            None => end.credit(),
+        };
+        let len = len.min(room);
         if len == 0 {
             return;
         }
         let bytes = pattern(self.sent, len);
         self.sent += len;
-        end.sent = end.sent.wrapping_add(len as u32);
         let own = end.own;
         if let Some(oracle) = &mut end.oracle {
             // A peer that has closed gets nothing from the Unix socket, either.
@@ -190,7 +237,12 @@ impl Model {
                 }
             }
         }
-        self.rig.write(own, &bytes);
+        if let Some(program) = &mut end.program {
+            assert_eq!(program.write(&mut self.rig, &bytes), len);
+        } else {
+            end.sent = end.sent.wrapping_add(len as u32);
+            self.rig.write(own, &bytes);
+        }
     }
 
     /// Reads from a connection and from its Unix socket, after everything has settled: both must
@@ -198,6 +250,9 @@ impl Model {
     fn read(&mut self, pair: usize, side: usize) {
         let most = [1, 100, 5000, 1 << 20][self.chance.below(4)];
         self.settle();
+        if self.pairs[pair].attached {
+            return self.read_what_came(pair, side, most);
+        }
         let end = &mut self.pairs[pair].ends[side];
         let Some(oracle) = &mut end.oracle else { return };
         let mut expected = vec![0; most.min(end.unread.len() + 1)];
@@ -226,6 +281,43 @@ impl Model {
         }
     }
 
+    /// Reads from a connection of which an end is attached, and from its Unix socket. Bytes in a
+    /// ring of the writer may be missing, until the end of the stream.
+    fn read_what_came(&mut self, pair: usize, side: usize, most: usize) {
+        let end = &mut self.pairs[pair].ends[side];
+        let (own, over) = (end.own, end.over);
+        let Some(oracle) = &mut end.oracle else { return };
+        if self.rig.drivers[own.guest].outstanding() > 55 {
+            return;
+        }
+        let mut bytes: Vec<u8> = end.unread.drain(..end.unread.len().min(most)).collect();
+        let by_packets = bytes.len();
+        let mut has_all = end.unread.is_empty() && end.ended && !over;
+        if let Some(program) = &mut end.program {
+            if end.unread.is_empty() {
+                bytes.extend(program.read(&mut self.rig, most - bytes.len()));
+            }
+            let look = program.ends.consumer.look().unwrap();
+            has_all = end.unread.is_empty() && look.bytes == 0 && look.end == RingEnd::Finished;
+        }
+        let mut expected = vec![0; bytes.len()];
+        let found = oracle.read_exact(&mut expected);
+        assert!(found.is_ok() && bytes == expected, "{} bytes: {found:?}", bytes.len());
+        if has_all {
+            let rest = oracle.read(&mut [0]);
+            let is_end = match &rest {
+                Ok(more) => *more == 0,
+                Err(error) => error.kind() != ErrorKind::WouldBlock,
+            };
+            assert!(is_end, "the stream has ended, and the Unix socket has {rest:?}");
+        }
+        end.own.taken = end.own.taken.wrapping_add(by_packets as u32);
+        let own = end.own;
+        if !over && by_packets > 0 {
+            self.rig.send_control(own, CREDIT_UPDATE, 0);
+        }
+    }
+
     /// Lets all guests take what there is, until nothing is in flight.
     fn settle(&mut self) {
         self.rig.drivers.iter_mut().for_each(|driver| driver.stuck = false);
@@ -238,6 +330,13 @@ impl Model {
     fn shut(&mut self, pair: usize, side: usize) {
         let end = &mut self.pairs[pair].ends[side];
         if end.over || std::mem::replace(&mut end.shut, true) {
+            return;
+        }
+        if let (Some(program), true) = (&mut end.program, self.chance.below(2) == 0) {
+            program.ends.producer.finish(RingEnd::Finished);
+            if let Some(oracle) = &end.oracle {
+                let _ = oracle.shutdown(Shutdown::Write);
+            }
             return;
         }
         let own = end.own;
@@ -254,7 +353,14 @@ impl Model {
         end.oracle = None;
         end.unread.clear();
         let own = end.own;
-        if !std::mem::replace(&mut end.over, true) {
+        let was_over = std::mem::replace(&mut end.over, true);
+        if let Some(program) = end.program.take() {
+            // In either order, as the descriptors of a program that ends are closed.
+            if !was_over && self.chance.below(2) == 0 {
+                program.close(&mut self.rig);
+            }
+            program.close_control(&mut self.rig);
+        } else if !was_over {
             self.rig.send_control(own, RST, 0);
         }
     }
@@ -268,6 +374,7 @@ impl Model {
                 end.oracle = None;
                 end.unread.clear();
                 end.over = true;
+                end.program = None;
             }
         }
     }
@@ -288,7 +395,8 @@ impl Model {
             900..920 => self.shut(pair, side),
             920..935 => self.close(pair, side),
             935..940 => self.flood(pair, side),
-            940..960 => {
+            940..950 => self.attach(pair, side),
+            950..960 => {
                 let guest = self.chance.below(GUESTS);
                 self.rig.drivers[guest].stuck = true;
             }

@@ -5,6 +5,7 @@ use taut_api::host::Cpu;
 use taut_api::resources::{CpuReservation, MemoryReservation};
 
 use super::*;
+use crate::facts::{MachineSeen, Process, VmSeen};
 
 fn name(text: &str) -> Name {
     text.parse().unwrap()
@@ -46,6 +47,47 @@ fn refused(desired: &Desired, observed: &Observed, vm: &VmDesired, words: &[&str
         assert!(error.message.contains(word), "`{word}` is not in: {error}");
     }
     assert!(!error.hint.is_empty());
+}
+
+#[test]
+fn queue_pairs_are_promised_with_a_full_reservation_and_fit_into_the_host() {
+    let (mut desired, observed) = (Desired::default(), host(2));
+    let with = |memory: u64, reservation: &str, queue_pairs: &str| {
+        vm(&serde_json::json!({
+            "power": "on", "memory": format!("{memory}MiB"), "memory_reservation": reservation,
+            "vmci": { "queue_pairs": queue_pairs },
+        }))
+    };
+    // 3840 MiB can be reserved, and 2 MiB precede the queue pairs.
+    admit(&desired, &observed, &name("new"), &with(3840 - 18, "full", "16MiB")).unwrap();
+    refused(
+        &desired,
+        &observed,
+        &with(3840 - 16, "full", "16MiB"),
+        &["reserves 3842 MiB of memory, 18 MiB of these for queue pairs,", "2 MiB are missing"],
+    );
+    admit(&desired, &observed, &name("new"), &with(3840 - 16, "1GiB", "16MiB")).unwrap();
+    desired.vms.insert(name("other"), with(2048, "full", "1GiB"));
+    refused(
+        &desired,
+        &observed,
+        &with(1024, "full", "0"),
+        &["have reserved 3074 MiB", "258 MiB are missing"],
+    );
+
+    desired.vms.clear();
+    admit(&desired, &observed, &name("new"), &with(4096 - 18, "none", "16MiB")).unwrap();
+    let beyond = with(4096 - 16, "none", "16MiB");
+    refused(&desired, &observed, &beyond, &["memory of 4080MiB, and 18MiB for queue pairs, is more than"]);
+
+    // What a VM runs with is promised until it is started again.
+    let mut running = observed.clone();
+    let size = Some(MachineSize { vcpus: 1, memory: Bytes::mib(2048), queue_pairs: Bytes::mib(1024) });
+    let machine = MachineSeen { size, ..MachineSeen::default() };
+    let process = Process { machine, ..Process::default() };
+    running.vms.insert(name("other"), VmSeen { process: Some(process), ..VmSeen::default() });
+    desired.vms.insert(name("other"), with(2048, "full", "0"));
+    refused(&desired, &running, &with(1024, "full", "0"), &["have reserved 3074 MiB"]);
 }
 
 #[test]
@@ -129,11 +171,10 @@ fn owned_smt_siblings_are_a_reason_for_refusal() {
 
 #[test]
 fn what_a_running_vm_has_and_what_it_gets_at_its_next_start_are_both_promised() {
-    use crate::facts::{MachineSeen, MachineSize, Process, VmSeen};
     let mut observed = host(8);
     let mut desired = Desired::default();
     desired.vms.insert(name("old"), high(4, 2048));
-    let size = Some(MachineSize { vcpus: 4, memory: Bytes::mib(2048) });
+    let size = Some(MachineSize { vcpus: 4, memory: Bytes::mib(2048), queue_pairs: Bytes(0) });
     let machine = MachineSeen { size, ..MachineSeen::default() };
     let process = Some(Process { machine, ..Process::default() });
     observed.vms.insert(name("old"), VmSeen { process, ..VmSeen::default() });
@@ -148,7 +189,6 @@ fn what_a_running_vm_has_and_what_it_gets_at_its_next_start_are_both_promised() 
 
 #[test]
 fn first_hour_the_most_memory_that_a_refusal_names_is_accepted() {
-    use crate::facts::{Process, VmSeen};
     let mut observed = host(2);
     // Between two steps of a VM's memory.
     observed.host.memory_total = Bytes((24_105 << 20) + 4096);
@@ -228,7 +268,7 @@ proptest! {
             let owner = |cpus: &Vec<u32>| VmReport { cpus: cpus.clone(), ..VmReport::default() };
             let owners = placement.granted.iter();
             report.vms = owners.map(|(name, grant)| (name.clone(), owner(&grant.cpus))).collect();
-            let memory: u64 = desired.vms.values().map(|vm| reserved_memory(&vm.vm)).sum();
+            let memory: u64 = desired.vms.values().map(|vm| reserved_memory(&vm.vm).0).sum();
             prop_assert!(memory <= reservable_memory(observed.host.memory_total).0);
             let promised: u64 = desired.vms.values().map(|vm| reserved_cpu(&vm.vm, &observed.host)).sum();
             prop_assert!(promised <= u64::from(cpus - 1) * 1000);

@@ -7,6 +7,7 @@ use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::tune::HostTune;
 use taut_api::vm::VmSize;
+use taut_api::vmci::VmciSpec;
 use taut_api::{ApiError, Bytes, Name};
 use taut_plan::checklist::{self, Profile, Report, VmFacts};
 
@@ -41,10 +42,14 @@ pub(super) fn commitment(client: &Client) -> Result<Option<Commitment>, ApiError
     }))
 }
 
-/// Returns the size that a running VM has. Its description may have another one for the next start.
+/// Returns the size that a running VM has, with the memory of its queue pairs. Its description may
+/// have another one for the next start.
 fn size(vm: &Vm) -> VmSize {
     let spec = &vm.spec.vm;
-    vm.status.size.unwrap_or(VmSize { vcpus: spec.vcpus, memory: spec.memory })
+    let VmSize { vcpus, memory } =
+        vm.status.size.unwrap_or(VmSize { vcpus: spec.vcpus, memory: spec.memory });
+    let queue_pairs = vm.status.vmci.as_ref().and_then(|vmci| vmci.queue_pairs).unwrap_or_default();
+    VmSize { vcpus, memory: Bytes(memory.0.saturating_add(VmciSpec::nvdimm_of(queue_pairs).0)) }
 }
 
 /// Checks a VM from outside, for this profile or for the one that follows from the VM.

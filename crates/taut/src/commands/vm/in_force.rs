@@ -58,6 +58,8 @@ fn text(key: &str, value: &Value) -> String {
     match value {
         Value::Bool(true) => "on".to_owned(),
         Value::Bool(false) => "off".to_owned(),
+        // A size.
+        Value::String(text) if text == "0" => "none".to_owned(),
         Value::String(text) => text.clone(),
         Value::Array(all) if all.is_empty() => "none".to_owned(),
         Value::Array(all) => all.iter().map(|one| text("", one)).collect::<Vec<_>>().join(","),
@@ -91,6 +93,8 @@ mod tests {
         assert_eq!(line(r#"{"vmci":{"group":"web"}}"#), "vmci group web");
         assert_eq!(line(r#"{"vmci":{"group":"none"}}"#), "vmci group none");
         assert_eq!(line(r#"{"vmci":{"present":true,"cid":7}}"#), "vmci cid 7, vmci on");
+        assert_eq!(line(r#"{"vmci":{"queue_pairs":"16MiB"}}"#), "vmci queue pairs 16MiB");
+        assert_eq!(line(r#"{"vmci":{"queue_pairs":"0"}}"#), "vmci queue pairs none");
         let shaped = r#"{"nics":{"1":{"to_guest":{"average":"10Mbit"},"to_switch":"default"}}}"#;
         assert_eq!(line(shaped), "card 1 to guest 10Mbit, card 1 to switch default");
     }

@@ -151,7 +151,7 @@ fn a_card_moves_to_another_port_group_and_its_link_goes_down_and_up() {
 fn vcpus_and_memory_of_a_running_vm_change_at_its_next_start() {
     let server = server();
     server.post("/v1/vms/m/power", &json!({ "power": "on" })).is(200);
-    let size = Some(MachineSize { vcpus: 1, memory: Bytes::mib(256) });
+    let size = Some(MachineSize { vcpus: 1, memory: Bytes::mib(256), queue_pairs: Bytes(0) });
     let machine = MachineSeen { size, ..MachineSeen::default() };
     let runs = Process { machine, ..process(VmKind::Qemu, VmAccelerator::Kvm) };
     let seen = VmSeen { process: Some(runs), ..VmSeen::default() };

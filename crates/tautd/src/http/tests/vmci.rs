@@ -1,6 +1,8 @@
 //! VMCI devices through the API.
 
+use taut_api::Bytes;
 use taut_api::fabric::PortId;
+use taut_api::fabric::config::QueuePairMemory;
 
 use super::*;
 
@@ -100,6 +102,41 @@ fn a_device_gets_the_context_id_that_is_asked_for() {
     assert_eq!(moved["spec"]["vmci"], json!({ "cid": 9 }));
     let free = change(&server, "a", &json!({ "cid": 0 })).is(200);
     assert_eq!(free["spec"]["vmci"], json!({ "cid": 3, "domains": ["shop"] }));
+}
+
+#[test]
+fn queue_pairs_are_a_size_that_only_qemus_vms_have() {
+    let server = Server::new();
+    std::fs::write(server.dir.path().join("disk"), "x").unwrap();
+    let qemu = "[disk]\npath = \"disk\"\n[vmci]\n";
+    let created = server.create("q", &format!("{qemu}queue_pairs = \"4MiB\"\n")).is(201);
+    assert_eq!(created["vm"]["spec"]["vmci"], json!({ "cid": 3, "queue_pairs": "4MiB" }));
+    let set = |size: &str| change(&server, "q", &json!({ "queue_pairs": size }));
+    let before = server.revision();
+    set("3MiB").refuses(400, &["queue_pairs = 3MiB is no power of two from 4MiB to 1GiB", "use 4MiB"]);
+    set("2GiB").refuses(400, &["queue_pairs = 2GiB", "use 1GiB"]);
+    set("much").refuses(400, &["`much` is not a size"]);
+    server.create("m", &micro("")).is(201);
+    change(&server, "m", &json!({ "queue_pairs": "16MiB" }))
+        .refuses(400, &["a micro VM has no queue pairs", "remove `queue_pairs`"]);
+    change(&server, "m", &json!({ "queue_pairs": "0" })).is(200);
+    assert_eq!(server.get("/v1/vms/q").is(200)["revision"], json!(before));
+    assert_eq!(set("1GiB").is(200)["spec"]["vmci"], json!({ "cid": 3, "queue_pairs": "1GiB" }));
+    assert_eq!(set("0").is(200)["spec"]["vmci"], json!({ "cid": 3 }));
+    assert_eq!(set("16MiB").is(200)["status"]["vmci"]["queue_pairs"], Value::Null, "it is off");
+
+    let memory = QueuePairMemory { inode: 7, offset: Bytes::mib(2), size: Bytes::mib(8) };
+    let mut process = process(VmKind::Qemu, VmAccelerator::Tcg);
+    (process.vmci, process.queue_pairs) = (true, Some(memory));
+    let seen = VmSeen { process: Some(process), ..VmSeen::default() };
+    let name: Name = "q".parse().unwrap();
+    server.app.board.lock().observed.vms.insert(name.clone(), seen);
+    let problem = (crate::board::queue_pairs_document(&name), "their memory is gone".to_owned());
+    server.app.board.lock().problems.extend([problem]);
+    let status = server.get("/v1/vms/q").is(200)["status"]["vmci"].clone();
+    assert_eq!((&status["queue_pairs"], &status["reason"]), (&json!("8MiB"), &json!("their memory is gone")));
+    server.app.board.lock().forget_problems_of_process(&name);
+    assert!(server.app.board.lock().problems.is_empty());
 }
 
 #[test]

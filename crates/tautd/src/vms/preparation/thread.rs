@@ -31,6 +31,7 @@ use crate::vms::chain::{OpenChain, open_chain};
 use crate::vms::copies::{Copies, FileState, InUse};
 use crate::vms::descriptors::{Files, OVERLAYS, open_all};
 use crate::vms::inspector::Inspectors;
+use crate::vms::queue_pairs::QueuePairFile;
 use crate::vms::record::{Facts, ImageFile, Record};
 
 /// Step of the launch, followed by the file that it may wait for.
@@ -205,6 +206,8 @@ fn launch(
     let Order { start, paths, user, devices, locks_memory, threads, facts } = order;
     *opened = open_all(&start.sources, files)?;
     let output = Console::output(&paths).map_err(|error| failed("keeping its output", &error))?;
+    let queue_pairs = QueuePairFile::among(&start.sources, opened)
+        .map_err(|error| failed("looking at the memory for queue pairs", &error))?;
     let program = Program {
         path: &start.program,
         args: &start.args,
@@ -222,7 +225,8 @@ fn launch(
     };
     let record = |started: &Started| {
         let Started { process, user, missing } = started;
-        let facts = Facts { user: *user, missing_walls: missing.clone(), waiting: true, ..facts };
+        let missing_walls = missing.clone();
+        let facts = Facts { user: *user, missing_walls, queue_pairs, waiting: true, ..facts };
         let record = Record { identity: process.identity(), facts };
         // Without its record no daemon could adopt it.
         write_record(&paths.pid(), &record)

@@ -1,0 +1,285 @@
+//! Ends of connections that are attached to channels: how they end, and when a channel is free
+//! again.
+//!
+//! A channel belongs to its control connection, and to the end of a connection that is attached.
+//!
+//! * If the connection ends first, its end leaves the channel, and the program is told by the end
+//!   word of its ring IN. The channel stays in use until the program closes the control connection.
+//! * If the control connection ends first, the end is closed, as if the guest had closed it. What
+//!   is left in the ring OUT is still delivered, for a while. Then the connection is reset, and the
+//!   channel is free.
+//! * If the guest starts anew, or its region is replaced, its channels are free at once. Nothing is
+//!   read from them any more.
+
+use std::os::fd::OwnedFd;
+
+use taut_api::fabric::PortId;
+use taut_api::fabric::counters::SocketWord;
+use taut_queue_pair::End;
+
+use super::{VsockEvent, VsockSwitch};
+use crate::vsock::proto::{
+    Actions, ChannelIdx, ConnId, Connection, Flow, FlowId, GuestIdx, Party, Side, State,
+};
+use crate::vsock::queue_pair::{EndId, GuestRegion, News, PairFault, RegionRefused};
+
+/// Returns the end that a program is told of once its stream is over.
+pub(super) fn end_of(flow: &Flow) -> End {
+    if flow.cut { End::Reset } else { End::Finished }
+}
+
+/// Connections end.
+impl VsockSwitch {
+    /// Settles what a connection that is over has to do with channels. May be called again.
+    pub(super) fn settle_over(&mut self, id: ConnId) {
+        let Some(connection) = self.table.get(id) else { return };
+        if connection.fabric_side().is_some() {
+            return self.end_control(id);
+        }
+        for side in Side::BOTH {
+            self.settle_side(id, side);
+        }
+    }
+
+    /// Settles one side of a connection that is over.
+    fn settle_side(&mut self, id: ConnId, side: Side) {
+        self.note_end(id, side);
+        let Self { table, pairs, sched, .. } = self;
+        let Some(connection) = table.get_mut(id) else { return };
+        let (Some(end), Party::Guest(guest)) = (pairs.end(connection, side), connection.ends[side].party)
+        else {
+            return;
+        };
+        let from = side.other();
+        let flow = &connection.flows[from];
+        if flow.over || flow.cut {
+            end.tell_end(end_of(flow));
+        }
+        let control = end.control;
+        pairs.signal(control);
+        if let Some(channel) = connection.channels[side].filter(|_| control.is_none()) {
+            pairs.note(News::MayBeEmpty(guest, channel));
+        }
+        // The reset follows what goes into the ring, if anything does.
+        sched.turns.queue(FlowId { connection: id, from }, connection);
+    }
+
+    /// Notes how much a side that sends no more has left in its ring. Bytes that its guest adds
+    /// afterwards do not count.
+    pub(super) fn note_end(&mut self, id: ConnId, side: Side) {
+        let Self { table, pairs, .. } = self;
+        let Some(connection) = table.get_mut(id).filter(|connection| connection.flows[side].ended) else {
+            return;
+        };
+        let Party::Guest(guest) = connection.ends[side].party else { return };
+        let Some(end) = pairs.end(connection, side) else { return };
+        if std::mem::replace(&mut end.is_final, true) {
+            return;
+        }
+        let left = end.out.available();
+        let flow = &mut connection.flows[side];
+        if flow.over || flow.cut {
+            flow.loose = 0;
+            return;
+        }
+        match left {
+            Ok(left) => {
+                flow.loose = left;
+                self.queue(id, side);
+            }
+            Err(fault) => {
+                self.report_fault(guest, &fault.into());
+                self.end(id, None);
+            }
+        }
+    }
+
+    /// Has the channels of a forgotten connection leave it.
+    pub(super) fn leave_channels(&mut self, connection: &Connection) {
+        for side in Side::BOTH {
+            let Some(end) = self.pairs.end(connection, side) else { continue };
+            end.tell_end(end_of(&connection.flows[side.other()]));
+            end.of = None;
+            let control = end.control;
+            self.pairs.signal(control);
+            if control.is_none()
+                && let (Some(channel), Party::Guest(guest)) =
+                    (connection.channels[side], connection.ends[side].party)
+            {
+                self.free(guest, channel);
+            }
+        }
+    }
+
+    /// Resets a connection because of what a guest wrote into the words of its channel.
+    pub(super) fn fail_end(&mut self, guest: GuestIdx, end: EndId, fault: PairFault) {
+        let EndId { connection: id, serial, side } = end;
+        let is_it = |connection: &&Connection| connection.serial == serial;
+        let Some(connection) = self.table.get(id).filter(is_it) else { return };
+        // The words of a connection that was reset say nothing.
+        let is_reset = connection.flows.iter().all(|flow| flow.over || flow.cut);
+        if connection.channels[side].is_none() || connection.state == State::Over && is_reset {
+            return;
+        }
+        self.report_fault(guest, &fault);
+        self.end(id, None);
+    }
+
+    /// Counts what a guest wrote into the words of a channel, and reports it if that is due.
+    fn report_fault(&mut self, guest: GuestIdx, fault: &PairFault) {
+        let Some(device) = &mut self.guests.devices[guest] else { return };
+        device.counters.add(SocketWord::Malformed, 1);
+        device.counters.add(SocketWord::Resets, 1);
+        if device.may_report(self.now) {
+            let what = format!("a connection is reset because of its queue pair: {fault}");
+            self.events.push(VsockEvent::Violation { port: device.config.id, what });
+        }
+    }
+
+    fn free(&mut self, guest: GuestIdx, channel: ChannelIdx) {
+        if let Some(region) = self.pairs.region_mut(guest) {
+            region.free(channel);
+        }
+    }
+}
+
+/// Control connections end.
+impl VsockSwitch {
+    /// Has the channel of a control connection that is over be let go.
+    pub(super) fn end_control(&mut self, id: ConnId) {
+        let guest = self.table.get(id).and_then(|connection| connection.guests().next());
+        let channel = self.pairs.control(id).and_then(|control| control.channel.take());
+        let (Some(guest), Some(channel)) = (guest, channel) else { return };
+        let Some(end) = self.pairs.region_mut(guest).and_then(|region| region.end_mut(channel)) else {
+            return;
+        };
+        end.control = None;
+        let of = end.of;
+        if let Some(EndId { connection: id, serial, side }) = of {
+            self.close_end(id, serial, side);
+        }
+        self.free_if_empty(guest, channel);
+        self.pairs.drain(guest, channel, self.now);
+    }
+
+    /// Closes the end of a connection whose program is gone.
+    fn close_end(&mut self, id: ConnId, serial: u32, side: Side) {
+        let Some(connection) = self.table.get_mut(id).filter(|it| it.serial == serial) else { return };
+        if connection.state == State::Over {
+            return;
+        }
+        let mut actions = Actions::default();
+        connection.close(side, &mut actions);
+        self.sched.queue_all(id, connection, actions.ready);
+        self.note_end(id, side);
+    }
+
+    /// Frees a channel whose program is gone, once nothing of it is left to be delivered.
+    pub(super) fn free_if_empty(&mut self, guest: GuestIdx, channel: ChannelIdx) {
+        let Some(end) = self.pairs.region(guest).and_then(|region| region.end(channel)) else { return };
+        if end.control.is_some() {
+            return;
+        }
+        let of = end.of;
+        let connection = of.and_then(|of| {
+            let connection = self.table.get_mut(of.connection)?;
+            (connection.serial == of.serial).then_some((of, connection))
+        });
+        let Some((EndId { connection: id, side, .. }, connection)) = connection else {
+            return self.free(guest, channel);
+        };
+        let flow = &connection.flows[side];
+        if flow.has_payload() && !flow.over {
+            return;
+        }
+        connection.channels[side] = None;
+        connection.flows[side].loose = 0;
+        let mut actions = Actions::default();
+        if connection.state != State::Over {
+            connection.cut_off(side, &mut actions);
+        }
+        self.sched.queue_all(id, connection, actions.ready);
+        self.free(guest, channel);
+        if actions.rare.any() {
+            self.carry_out_rare(id, actions.rare);
+        }
+    }
+
+    /// Gives up what is left in channels whose programs have been gone for too long.
+    pub(super) fn give_up_drains(&mut self) {
+        while let Some((guest, channel)) = self.pairs.due_drain(self.now) {
+            let end = self.pairs.region(guest).and_then(|region| region.end(channel));
+            if let Some(EndId { connection: id, side, .. }) = end.and_then(|end| end.of) {
+                match self.table.get(id).map(|connection| connection.state) {
+                    Some(State::Over) => {
+                        self.discard(id, side);
+                        self.settle_over(id);
+                        self.queue(id, side);
+                    }
+                    _ => self.end(id, None),
+                }
+            }
+            self.free_if_empty(guest, channel);
+        }
+    }
+}
+
+/// Regions come and go.
+impl VsockSwitch {
+    /// Sets the region of a device's guest: `len` bytes of a file from `offset` on. Keeps the one
+    /// that is there if it is in the same file. Otherwise nothing of the one before goes on.
+    pub(crate) fn set_region(
+        &mut self,
+        id: PortId,
+        file: &OwnedFd,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), RegionRefused> {
+        let Some(guest) = self.guests.by_id(id) else { return Ok(()) };
+        if self.pairs.region(guest).is_some_and(|region| region.is_in(file)) {
+            return Ok(());
+        }
+        let region = GuestRegion::map(file, offset, len)?;
+        for id in self.leave_region(guest) {
+            self.end(id, None);
+        }
+        self.pairs.set_region(guest, region);
+        Ok(())
+    }
+
+    /// Takes the region from a device's guest. Nothing of it goes on.
+    pub(crate) fn remove_region(&mut self, id: PortId) {
+        let Some(guest) = self.guests.by_id(id) else { return };
+        for id in self.leave_region(guest) {
+            self.end(id, None);
+        }
+        self.pairs.remove_region(guest);
+    }
+
+    /// Frees all channels of a guest at once. Returns the connections that were attached, and their
+    /// control connections.
+    pub(super) fn leave_region(&mut self, guest: GuestIdx) -> Vec<ConnId> {
+        let Self { table, pairs, .. } = self;
+        let Some(region) = pairs.region_mut(guest) else { return Vec::new() };
+        let ends: Vec<_> = region.ends().map(|(channel, end)| (channel, end.of, end.control)).collect();
+        let mut left = Vec::new();
+        for (channel, of, control) in ends {
+            region.free(channel);
+            if let Some(EndId { connection: id, serial, side }) = of
+                && let Some(connection) = table.get_mut(id).filter(|it| it.serial == serial)
+            {
+                connection.channels[side] = None;
+                connection.flows[side].loose = 0;
+                connection.flows[side].cut = true;
+                left.push(id);
+            }
+            left.extend(control);
+        }
+        for &id in &left {
+            if let Some(control) = pairs.control(id) {
+                control.channel = None;
+            }
+        }
+        left
+    }
+}

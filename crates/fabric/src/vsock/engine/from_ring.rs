@@ -1,0 +1,126 @@
+//! Bytes out of a ring of their sender, on their way to a guest that gets packets or to a program
+//! on the host. And bytes of the fabric itself, on control connections.
+
+use taut_api::fabric::counters::SocketWord;
+use taut_virtq::device::socket::Piece;
+use taut_virtq::fault::RingFault;
+use taut_virtq::socket_header::SocketHeader;
+
+use super::looks::after_taking;
+use super::path::Turn;
+use super::to_host::HostTurn;
+use crate::vsock::host::{Broken, MAX_MOVED};
+use crate::vsock::proto::{FlowId, GuestIdx, OneWay};
+use crate::vsock::queue_pair::{EndId, News, PairFault};
+use crate::vsock::sched::Served;
+
+impl Turn<'_> {
+    /// Hands over at most `most` bytes of the sender's ring as one packet.
+    pub(super) fn deliver_ring_bytes(
+        &mut self,
+        header: SocketHeader,
+        sender: GuestIdx,
+        most: u32,
+    ) -> Result<Served, RingFault> {
+        let flow_id = FlowId { connection: self.id, from: self.from };
+        let Some(end) = self.pairs.end(self.connection, self.from) else {
+            self.connection.flows[self.from].loose = 0;
+            return Ok(Served::Idle);
+        };
+        let most = (most.min(self.connection.flows[self.from].loose) as usize).min(MAX_MOVED);
+        let buffer = &mut self.host.buffer;
+        buffer.resize(MAX_MOVED, 0);
+        let read = end.out.read(&mut buffer[..most]).map_err(PairFault::from);
+        let got = match read {
+            Ok(got) if got > 0 => got,
+            read => {
+                let fault = read.err().unwrap_or(PairFault::WentBack(end.out.direction()));
+                self.pairs.note(News::Fault(sender, EndId::of(self.connection, self.from), fault));
+                return Ok(Served::Idle);
+            }
+        };
+        let receiver = &mut self.guests.receivers[self.guest];
+        receiver.deliver(header, std::iter::once(Piece::Bytes(&buffer[..got])))?;
+        let flow = &mut self.connection.flows[self.from];
+        flow.loose -= got as u32;
+        flow.moved = Some(self.now);
+        self.connection.flows[self.from.other()].one_way = OneWay::default();
+        let flow = &mut self.connection.flows[self.from];
+        flow.held_since = None;
+        flow.on_taken_from_ring(got as u32);
+        flow.on_header_delivered(&header);
+        self.guests.count(sender, SocketWord::TxBytes, got as u64);
+        self.count_delivered(got as u32);
+        after_taking(self.pairs, &mut self.sched.turns.rings, flow_id, self.connection, self.now);
+        Ok(Served::More)
+    }
+
+    /// Hands over at most `most` bytes that the fabric has to say on a control connection.
+    pub(super) fn deliver_own_bytes(&mut self, header: SocketHeader, most: u32) -> Result<Served, RingFault> {
+        let flow = &mut self.connection.flows[self.from];
+        let Some(control) = self.pairs.control(self.id) else {
+            flow.loose = 0;
+            return Ok(Served::Idle);
+        };
+        let bytes = control.bytes();
+        let bytes = &bytes[..control.waiting().min(most) as usize];
+        let receiver = &mut self.guests.receivers[self.guest];
+        if !receiver.deliver(header, std::iter::once(Piece::Bytes(bytes)))? {
+            return Ok(Served::Full);
+        }
+        control.sent(bytes.len());
+        flow.loose = control.waiting();
+        flow.held_since = None;
+        flow.window.on_delivered(bytes.len() as u32);
+        flow.on_header_delivered(&header);
+        self.count_delivered(bytes.len() as u32);
+        Ok(Served::More)
+    }
+}
+
+impl HostTurn<'_> {
+    /// Writes the bytes of the guest's ring, as far as the socket takes them, once no packet is
+    /// left.
+    pub(super) fn write_ring_bytes(&mut self) -> Result<(), Broken> {
+        let Self { flow: flow_id, guest, connection, stream, sched, pairs, buffer, guests, .. } = self;
+        let from = flow_id.from;
+        let flow = &mut connection.flows[from];
+        if flow.has_packets() || flow.loose == 0 {
+            return Ok(());
+        }
+        let Some(end) = pairs.end(connection, from) else {
+            connection.flows[from].loose = 0;
+            return Ok(());
+        };
+        let flow = &mut connection.flows[from];
+        buffer.resize(MAX_MOVED, 0);
+        let mut written = 0;
+        let mut fault = None;
+        while stream.writable && flow.loose > 0 && written < MAX_MOVED {
+            let most = (flow.loose as usize).min(MAX_MOVED);
+            match end.out.peek(0, &mut buffer[..most]) {
+                Ok(0) => fault = Some(PairFault::WentBack(end.out.direction())),
+                Err(words) => fault = Some(words.into()),
+                Ok(got) => {
+                    let taken = stream.write(&buffer[..got])?;
+                    end.out.skip(taken);
+                    flow.loose -= taken as u32;
+                    written += taken;
+                    continue;
+                }
+            }
+            break;
+        }
+        if let Some(fault) = fault {
+            pairs.note(News::Fault(*guest, EndId::of(connection, from), fault));
+            return Ok(());
+        }
+        guests.count(*guest, SocketWord::TxBytes, written as u64);
+        let is_left = connection.flows[from].loose > 0;
+        after_taking(pairs, &mut sched.turns.rings, *flow_id, connection, self.now);
+        if is_left && stream.writable {
+            sched.turns.queue(*flow_id, connection);
+        }
+        Ok(())
+    }
+}

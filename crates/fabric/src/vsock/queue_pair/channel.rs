@@ -1,0 +1,101 @@
+//! One end of a connection that is attached to a channel: the fabric's side of the two rings.
+
+use taut_queue_pair::memory::WHOLE;
+use taut_queue_pair::ring::{Consumer, End, Ends, Hostile, Producer};
+use taut_queue_pair::{Channel, layout::Role};
+
+use crate::vsock::proto::{ConnId, Connection, Side};
+
+/// One side of one connection. The serial number tells the connection from others that had, or will
+/// have, the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EndId {
+    pub(crate) connection: ConnId,
+    pub(crate) serial: u32,
+    pub(crate) side: Side,
+}
+
+impl EndId {
+    /// A side of a connection.
+    pub(crate) fn of(connection: &Connection, side: Side) -> Self {
+        Self { connection: connection.id, serial: connection.serial, side }
+    }
+}
+
+/// A channel in use.
+#[derive(Debug)]
+pub(crate) struct AttachedEnd {
+    /// Reads what the guest's program sends.
+    pub(crate) out: Consumer,
+    /// Writes what the guest's program receives.
+    pub(crate) into: Producer,
+    /// The end of a connection that is attached; `None` once that connection is forgotten.
+    pub(crate) of: Option<EndId>,
+    /// The control connection; `None` once the program has closed it.
+    pub(crate) control: Option<ConnId>,
+    /// The end of the stream to the program, as the program was told of it.
+    pub(crate) told: End,
+    /// The position up to which the program's bytes are delivered is known: it sends no more.
+    pub(crate) is_final: bool,
+    /// Tells this use of the channel from others of it.
+    pub(crate) number: u64,
+}
+
+impl AttachedEnd {
+    /// Attaches an end to a channel, whose words become zero.
+    pub(crate) fn new(channel: &Channel, number: u64, of: EndId, control: ConnId) -> Self {
+        channel.clear();
+        let Ends { producer, consumer } = Ends::new(channel, Role::Fabric, WHOLE);
+        Self {
+            out: consumer,
+            into: producer,
+            of: Some(of),
+            control: Some(control),
+            told: End::Open,
+            is_final: false,
+            number,
+        }
+    }
+
+    /// Goes on where another fabric has stopped, which the words of the channel tell. `told` and
+    /// `is_final` are what that fabric had noted.
+    pub(crate) fn resume(
+        channel: &Channel,
+        number: u64,
+        of: Option<EndId>,
+        control: Option<ConnId>,
+        told: End,
+        is_final: bool,
+    ) -> Result<Self, Hostile> {
+        let Ends { producer, consumer } = Ends::resume(channel, Role::Fabric, WHOLE)?;
+        Ok(Self { out: consumer, into: producer, of, control, told, is_final, number })
+    }
+
+    /// Tells whether this side of a connection is attached here.
+    pub(crate) fn is_of(&self, connection: &Connection, side: Side) -> bool {
+        self.of == Some(EndId::of(connection, side))
+    }
+
+    /// Shows the guest what was read from its ring. Returns `true` if its program waits for room
+    /// and is to be signalled: it is, once half of the ring is free.
+    pub(crate) fn publish_taken(&mut self) -> Result<bool, Hostile> {
+        self.out.publish();
+        Ok(self.out.free()? >= self.out.size() / 2 && self.out.must_signal())
+    }
+
+    /// Shows the guest what was written into its ring. Returns `true` if its program waits for
+    /// bytes and is to be signalled.
+    pub(crate) fn publish_put(&mut self) -> bool {
+        self.into.publish() && self.into.must_signal()
+    }
+
+    /// Tells the program how its stream has ended, unless it was told before.
+    pub(crate) fn tell_end(&mut self, end: End) -> bool {
+        let is_news = self.told == End::Open;
+        if is_news {
+            self.told = end;
+            self.into.finish(end);
+        }
+        is_news
+    }
+}

@@ -1,0 +1,163 @@
+//! A guest's region, and which of its channels are in use.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+use taut_queue_pair::layout::RegionLenError;
+use taut_queue_pair::memory::RegionError;
+use taut_queue_pair::{Channel, Geometry, Memory, Region};
+use thiserror::Error;
+
+use super::channel::AttachedEnd;
+use crate::vsock::proto::ChannelIdx;
+
+/// Identity of a file in memory: its device and its inode.
+type FileId = (u64, u64);
+
+/// A guest's region.
+///
+/// The geometry follows from the length of the region alone: the guest can write to the header.
+#[derive(Debug)]
+pub(crate) struct GuestRegion {
+    region: Region,
+    file: FileId,
+    /// The attached ends, by the numbers of their channels.
+    ends: Vec<Option<AttachedEnd>>,
+    /// Channels that are not in use. The one that was freed first is used first.
+    free: VecDeque<ChannelIdx>,
+    /// Number of the newest use of a channel.
+    newest: u64,
+}
+
+/// Reason why memory cannot be a guest's region.
+#[derive(Debug, Error)]
+pub enum RegionRefused {
+    /// The length of the region is not possible.
+    #[error(transparent)]
+    Length(#[from] RegionLenError),
+    /// The file could become shorter. An access to the rest would raise SIGBUS.
+    #[error("the file of the queue pairs can shrink; it needs the seal F_SEAL_SHRINK")]
+    Unsealed,
+    /// The file ends before the region does.
+    #[error("the queue pairs need a file of {needed} bytes, it has {actual}")]
+    FileTooShort {
+        /// Offset plus length of the region.
+        needed: u64,
+        /// Length of the file.
+        actual: u64,
+    },
+    /// The kernel refused to tell about the file, or to map it.
+    #[error("cannot map the queue pairs")]
+    Map(#[from] io::Error),
+    /// The memory has no room for its channels.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+}
+
+impl GuestRegion {
+    /// Maps a region: `len` bytes of a file from `offset` on. The file may not be able to shrink.
+    pub(crate) fn map(file: &OwnedFd, offset: u64, len: u64) -> Result<Self, RegionRefused> {
+        let geometry = Geometry::of(len)?;
+        let id = Self::file_id(file)?;
+        let sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+        if !sealed {
+            return Err(RegionRefused::Unsealed);
+        }
+        let actual = fstat(file).map_err(io::Error::from)?.st_size.cast_unsigned();
+        let needed = offset.saturating_add(len);
+        if actual < needed {
+            return Err(RegionRefused::FileTooShort { needed, actual });
+        }
+        let memory = Memory::map(file.as_fd(), offset, len as usize).map_err(io::Error::from)?;
+        let region = Region::new(Arc::new(memory), geometry)?;
+        let channels = (0..geometry.channels()).map(ChannelIdx);
+        let (ends, free) = (channels.clone().map(|_| None).collect(), channels.collect());
+        Ok(Self { region, file: id, ends, free, newest: 0 })
+    }
+
+    fn file_id(file: &OwnedFd) -> io::Result<FileId> {
+        let status = fstat(file)?;
+        Ok((status.st_dev, status.st_ino))
+    }
+
+    /// Tells whether the region is in this file.
+    pub(crate) fn is_in(&self, file: &OwnedFd) -> bool {
+        Self::file_id(file).is_ok_and(|id| id == self.file)
+    }
+
+    /// The channel with a number, for an end that is attached or is to be.
+    fn channel(&self, channel: ChannelIdx) -> Option<Channel> {
+        self.region.channel(channel.0)
+    }
+
+    /// Uses a free channel for an end that `attach` makes; `None` if there is no free one.
+    pub(crate) fn attach(&mut self, attach: impl FnOnce(&Channel, u64) -> AttachedEnd) -> Option<ChannelIdx> {
+        let index = self.free.pop_front()?;
+        let channel = self.channel(index)?;
+        self.newest += 1;
+        self.ends[index.0 as usize] = Some(attach(&channel, self.newest));
+        Some(index)
+    }
+
+    /// Goes on with an end that another fabric has attached to a channel. Returns `false` if the
+    /// channel does not exist, is in use, or if `attach` refuses its contents.
+    pub(crate) fn attach_again(
+        &mut self,
+        index: ChannelIdx,
+        attach: impl FnOnce(&Channel, u64) -> Option<AttachedEnd>,
+    ) -> bool {
+        let Some(place) = self.free.iter().position(|&free| free == index) else { return false };
+        let Some(channel) = self.channel(index) else { return false };
+        self.newest += 1;
+        let Some(end) = attach(&channel, self.newest) else { return false };
+        self.free.remove(place);
+        self.ends[index.0 as usize] = Some(end);
+        true
+    }
+
+    /// Number of the newest use of a channel.
+    pub(crate) fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// Has the uses of channels be numbered from the one after `number` on.
+    pub(crate) fn number_after(&mut self, number: u64) {
+        self.newest = number;
+    }
+
+    /// Ends the use of a channel.
+    pub(crate) fn free(&mut self, channel: ChannelIdx) {
+        if let Some(end) = self.ends.get_mut(channel.0 as usize)
+            && end.take().is_some()
+        {
+            self.free.push_back(channel);
+        }
+    }
+
+    /// The end that is attached to a channel.
+    pub(crate) fn end(&self, channel: ChannelIdx) -> Option<&AttachedEnd> {
+        self.ends.get(channel.0 as usize)?.as_ref()
+    }
+
+    /// The end that is attached to a channel.
+    pub(crate) fn end_mut(&mut self, channel: ChannelIdx) -> Option<&mut AttachedEnd> {
+        self.ends.get_mut(channel.0 as usize)?.as_mut()
+    }
+
+    /// All ends that are attached.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (ChannelIdx, &AttachedEnd)> {
+        (0..).map(ChannelIdx).zip(&self.ends).filter_map(|(channel, end)| Some((channel, end.as_ref()?)))
+    }
+
+    /// Checks that each channel is either in use or free.
+    #[cfg(any(test, feature = "rig"))]
+    pub(crate) fn check(&self) {
+        for (channel, end) in (0..).map(ChannelIdx).zip(&self.ends) {
+            let free = self.free.iter().filter(|&&free| free == channel).count();
+            assert_eq!(free, usize::from(end.is_none()), "{channel:?}");
+        }
+    }
+}

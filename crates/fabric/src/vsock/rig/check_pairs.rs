@@ -1,0 +1,96 @@
+//! Invariants of queue pairs that hold between any two steps, whatever guests have done.
+
+use std::collections::BTreeMap;
+
+use crate::vsock::engine::VsockSwitch;
+use crate::vsock::proto::{ConnId, Connection, Party, Side, State};
+
+/// How often each flow is in a list.
+type Counts = BTreeMap<(ConnId, Side), usize>;
+
+impl VsockSwitch {
+    /// Panics if an invariant of queue pairs does not hold.
+    pub(super) fn check_pairs(&mut self) {
+        self.check_channels();
+        self.check_controls();
+        let [moves, looks] = self.sched.turns.rings.all().map(|places| {
+            let mut counts = Counts::new();
+            for place in places {
+                let id = place.flow.connection;
+                if self.table.get(id).is_some_and(|connection| place.is_of(connection)) {
+                    *counts.entry((id, place.flow.from)).or_default() += 1;
+                }
+            }
+            counts
+        });
+        for id in self.table.ids() {
+            for from in Side::BOTH {
+                self.check_ring_flow(id, from, &moves, &looks);
+            }
+        }
+    }
+
+    /// Each channel in use belongs to a connection that names it, or to a control connection.
+    fn check_channels(&self) {
+        let mut attached = 0;
+        for (guest, channel, end) in self.pairs.ends() {
+            assert!(end.of.is_some() || end.control.is_some(), "{channel:?} is of nobody");
+            if let Some(of) = end.of {
+                let connection = self.table.get(of.connection).expect("a channel of a connection");
+                assert_eq!(connection.serial, of.serial);
+                assert_eq!(connection.channels[of.side], Some(channel));
+                assert_eq!(connection.ends[of.side].party, Party::Guest(guest));
+                attached += 1;
+            }
+            if let Some(control) = end.control {
+                let connection = self.table.get(control).expect("a channel of a control connection");
+                assert_eq!(connection.guests().collect::<Vec<_>>(), [guest]);
+                let channels = self.pairs.controls().filter(|&(id, _)| id == control);
+                assert_eq!(channels.map(|(_, control)| control.channel).collect::<Vec<_>>(), [Some(channel)]);
+            }
+            self.pairs.region(guest).expect("a region").check();
+        }
+        let named = self.table.iter().flat_map(|(_, connection)| connection.channels.0).flatten().count();
+        assert_eq!(attached, named);
+    }
+
+    fn check_controls(&self) {
+        for (id, _) in self.pairs.controls() {
+            let connection = self.table.get(id).expect("a control connection");
+            assert_eq!(connection.fabric_side(), Some(Side::Responder));
+        }
+    }
+
+    /// A flow with rings is looked at, or waits for something that makes itself heard.
+    fn check_ring_flow(&mut self, id: ConnId, from: Side, moves: &Counts, looks: &Counts) {
+        let Self { table, pairs, guests, .. } = self;
+        let Some(connection) = table.get(id) else { return };
+        let flow = &connection.flows[from];
+        let count = |counts: &Counts| counts.get(&(id, from)).copied().unwrap_or(0);
+        assert_eq!([count(moves), count(looks)], [flow.moves, flow.look_is_due].map(usize::from));
+        let is_attached = |connection: &Connection, side: Side| connection.channels[side].is_some();
+        if connection.ends[from].party == Party::Fabric {
+            // What the guest gave no credit for is lost with the end of the connection.
+            let is_lost = flow.loose == 0 && connection.state == State::Over;
+            assert!(is_lost || Some(flow.loose) == pairs.control(id).map(|control| control.waiting()));
+        } else if !is_attached(connection, from) {
+            assert_eq!(flow.loose, 0, "{connection:?}");
+        }
+        if connection.state != State::Open || flow.over {
+            return;
+        }
+        if let Some(end) = pairs.end(connection, from) {
+            assert!(flow.loose <= end.out.size());
+            let is_seen = flow.look_is_due || flow.loose > 0 || end.out.is_waiting() || flow.ended;
+            assert!(is_seen, "nobody looks at {from:?} of {connection:?}");
+        }
+        let sender_stands = match connection.ends[from].party {
+            Party::Guest(sender) => guests.senders[sender].ring.is_none(),
+            _ => false,
+        };
+        if let Some(end) = pairs.end(connection, from.other()) {
+            let is_seen = flow.look_is_due || flow.moves || end.into.is_waiting() || sender_stands;
+            assert!(!flow.has_payload() || is_seen, "nobody moves {from:?} of {connection:?}");
+        }
+    }
+}

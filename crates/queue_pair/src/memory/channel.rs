@@ -1,0 +1,70 @@
+//! One channel of a region: its words, and where its rings are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{Memory, RingBytes};
+use crate::layout::{Direction, Geometry, Word};
+
+/// A channel. It keeps the memory mapped.
+#[derive(Debug, Clone)]
+pub struct Channel {
+    memory: Arc<Memory>,
+    index: u32,
+    /// Offset of the channel in the memory, in bytes. A multiple of a page.
+    base: usize,
+    /// Length of each ring, in bytes. A power of two.
+    ring_len: u32,
+}
+
+impl Channel {
+    /// The channel at an offset that the geometry says, in memory that has all of the geometry.
+    pub(super) fn new(memory: Arc<Memory>, geometry: &Geometry, index: u32, base: usize) -> Self {
+        assert!(base as u64 + geometry.channel_len() <= memory.len() as u64);
+        Self { memory, index, base, ring_len: geometry.ring_len() }
+    }
+
+    /// Index of the channel in its region.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Length of each ring, in bytes: a power of two.
+    pub fn ring_len(&self) -> u32 {
+        self.ring_len
+    }
+
+    /// Zeroes all words. The fabric does this before it gives the channel to a connection.
+    pub fn clear(&self) {
+        for word in Word::ALL {
+            self.store(word, 0);
+        }
+    }
+
+    /// Reads a word.
+    #[inline]
+    pub fn load(&self, word: Word) -> u32 {
+        self.word(word).load(Ordering::Acquire)
+    }
+
+    /// Writes a word. Everything that was written before is visible to who reads the new value.
+    #[inline]
+    pub fn store(&self, word: Word, value: u32) {
+        self.word(word).store(value, Ordering::Release);
+    }
+
+    /// A word, which the other side may change at any time.
+    #[inline]
+    pub(crate) fn word(&self, word: Word) -> &AtomicU32 {
+        self.memory.word(self.base + word.offset())
+    }
+
+    /// The bytes of a ring.
+    pub(crate) fn ring(&self, direction: Direction, piece: usize) -> RingBytes {
+        let at = match direction {
+            Direction::Out => self.base + crate::layout::PAGE as usize,
+            Direction::In => self.base + crate::layout::PAGE as usize + self.ring_len as usize,
+        };
+        RingBytes::new(Arc::clone(&self.memory), at, self.ring_len, piece)
+    }
+}

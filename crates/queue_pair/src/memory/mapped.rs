@@ -1,0 +1,195 @@
+//! Memory that is mapped for as long as a value lives.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+use crate::layout::HEADER_LEN;
+
+/// `len` bytes at `base`, readable and writable for as long as this value lives.
+pub struct Memory {
+    base: NonNull<u8>,
+    len: usize,
+    owner: Owner,
+}
+
+/// What ends the mapping.
+enum Owner {
+    /// This value, by `munmap`.
+    Own,
+    /// Another value, which is dropped with this one.
+    Other(#[allow(dead_code, reason = "it is kept for its drop")] Box<dyn Any + Send + Sync>),
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and is accessed only by atomics and
+// by raw copies whose users expect other writers.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Maps `len` bytes of a file from `offset` on, shared with all that have the file mapped. Core
+    /// dumps of this process leave the bytes out.
+    ///
+    /// Offset and length of a device-DAX device are multiples of
+    /// [`DATA_OFFSET`](crate::dax::DATA_OFFSET).
+    pub fn map(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, Errno> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the kernel chooses an unused address, so no existing object is replaced. Nothing
+        // refers to the new pages except through this value.
+        let base = unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, file, offset)? };
+        let base = NonNull::new(base.cast()).ok_or(Errno::FAULT)?;
+        let memory = Self { base, len, owner: Owner::Own };
+        // SAFETY: the advice changes no page and no access; the range is the new mapping.
+        unsafe { madvise(memory.base.as_ptr().cast(), len, Advice::LinuxDontDump)? };
+        Ok(memory)
+    }
+
+    /// Maps `len` bytes of zeros that this process, and those that it forks, share.
+    pub fn anonymous(len: usize) -> Result<Self, Errno> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: as in `map`.
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::SHARED)? };
+        Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::FAULT)?, len, owner: Owner::Own })
+    }
+
+    /// Uses memory that `owner` keeps mapped.
+    ///
+    /// # Safety
+    /// The `len` bytes from `base` on are mapped readable and writable until `owner` is dropped,
+    /// `base` is aligned to 64 bytes, and no Rust reference to these bytes exists meanwhile.
+    pub unsafe fn from_raw(base: NonNull<u8>, len: usize, owner: impl Any + Send + Sync) -> Self {
+        assert!(base.as_ptr().addr().is_multiple_of(64), "shared memory begins at a cache line");
+        Self { base, len, owner: Owner::Other(Box::new(owner)) }
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Tells whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies the header of a region out; `None` if the memory is shorter than a header.
+    pub fn header(&self) -> Option<[u8; HEADER_LEN]> {
+        let mut header = [MaybeUninit::uninit(); HEADER_LEN];
+        if self.len < HEADER_LEN {
+            return None;
+        }
+        self.copy_out(0, &mut header, HEADER_LEN);
+        // SAFETY: `copy_out` has initialised every byte.
+        Some(header.map(|byte| unsafe { byte.assume_init() }))
+    }
+
+    /// Writes the header of a region, before another process uses the memory.
+    ///
+    /// # Panics
+    /// If the memory is shorter than a header.
+    pub fn write_header(&self, header: &[u8; HEADER_LEN]) {
+        self.copy_in(0, header, HEADER_LEN);
+    }
+
+    /// The word at an offset.
+    ///
+    /// # Panics
+    /// If the word is not in the memory or not aligned.
+    #[inline]
+    pub(super) fn word(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4) && offset < self.len && self.len - offset >= 4);
+        // SAFETY: the word is inside the memory and aligned, because `base` is aligned to 64 bytes
+        // (pages of a mapping are). This process accesses words only atomically: rings, into which
+        // bytes are copied, never overlap words (`Channel`). Accesses of other processes are
+        // outside the language.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// Address of `len` bytes at an offset.
+    ///
+    /// # Panics
+    /// If they are not in the memory.
+    #[inline]
+    pub(super) fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(offset <= self.len && len <= self.len - offset, "bytes outside of the mapping");
+        // SAFETY: the offset is inside the memory, or at its end if there are no bytes.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    /// Copies bytes out, at most `piece` of them by one copy. The result is private: the compiler
+    /// must not read shared memory again instead.
+    #[inline]
+    pub(crate) fn copy_out(&self, offset: usize, out: &mut [MaybeUninit<u8>], piece: usize) {
+        let (from, to) = (self.at(offset, out.len()), out.as_mut_ptr().cast());
+        // SAFETY: `at` has checked the source, `out` is the target.
+        unsafe { copy(from, to, out.len(), piece) };
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Copies bytes in, at most `piece` of them by one copy.
+    #[inline]
+    pub(super) fn copy_in(&self, offset: usize, bytes: &[u8], piece: usize) {
+        let (from, to) = (bytes.as_ptr(), self.at(offset, bytes.len()));
+        // SAFETY: `bytes` is the source, `at` has checked the target.
+        unsafe { copy(from, to, bytes.len(), piece) };
+    }
+
+    /// Copies bytes from other memory, or from another place in this one.
+    #[inline]
+    pub(super) fn copy_from(&self, offset: usize, from: &Self, at: usize, len: usize, piece: usize) {
+        // SAFETY: `at` has checked both.
+        unsafe { copy(from.at(at, len), self.at(offset, len), len, piece) };
+    }
+}
+
+/// Copies bytes, at most `piece` of them by one copy.
+///
+/// # Safety
+/// Source and target have `len` bytes each. Other processes may write to either at the same time,
+/// which changes only which bytes arrive.
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize, piece: usize) {
+    let mut done = 0;
+    while done < len {
+        // The compiler must not make one long copy of the short ones.
+        let now = std::hint::black_box(piece.max(1).min(len - done));
+        // SAFETY: `now` bytes from `done` on are in both. `copy` allows overlap.
+        unsafe { std::ptr::copy(from.add(done), to.add(done), now) };
+        done += now;
+    }
+}
+
+/// Views bytes as memory that need not be initialised. For copies out of shared memory only, which
+/// initialise every byte that they touch.
+#[inline]
+pub(crate) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    let (base, len) = (bytes.as_mut_ptr().cast(), bytes.len());
+    // SAFETY: the same bytes, borrowed for as long. Callers store only initialised bytes.
+    unsafe { std::slice::from_raw_parts_mut(base, len) }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Owner::Own = self.owner {
+            // SAFETY: base and length are those that mmap returned. Every holder of a pointer into
+            // the mapping also keeps this value alive, so none is left.
+            let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+            debug_assert!(unmapped.is_ok(), "munmap of an own mapping failed: {unmapped:?}");
+        }
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("base", &self.base).field("len", &self.len).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,137 @@
+//! The bytes of a ring: copies in and out that wrap around its end.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use super::{Memory, as_uninit};
+
+/// Most bytes of one copy in a guest. Long copies are slow under emulation, because libraries make
+/// them with instructions that emulators execute byte by byte.
+pub const PIECE: usize = 256;
+/// Copies each part of a ring at once. The fastest on a processor.
+pub const WHOLE: usize = usize::MAX;
+
+/// The bytes of one ring. Positions count bytes modulo 2^32.
+#[derive(Debug)]
+pub(crate) struct RingBytes {
+    memory: Arc<Memory>,
+    /// Offset of the ring in the memory, in bytes.
+    base: usize,
+    /// Length of the ring in bytes. A power of two, so positions keep their meaning when they wrap.
+    len: u32,
+    /// Most bytes of one copy.
+    piece: usize,
+}
+
+/// Bytes in shared memory that lie in one piece. Another process may change them at any time, so
+/// they are read and written by raw pointers only, and what was read is never read again.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedBytes<'m> {
+    memory: &'m Memory,
+    /// Offset of the first byte in the memory.
+    offset: usize,
+    len: usize,
+}
+
+impl SharedBytes<'_> {
+    /// Address of the first byte. Valid for [`Self::len`] bytes while the borrow lasts.
+    #[inline]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.memory.at(self.offset, self.len)
+    }
+
+    /// Copies the first bytes out, at most as many as `out` takes. Returns how many.
+    #[inline]
+    pub fn read(&self, out: &mut [u8]) -> usize {
+        let count = out.len().min(self.len);
+        self.memory.copy_out(self.offset, as_uninit(&mut out[..count]), WHOLE);
+        count
+    }
+
+    /// Overwrites the first bytes, at most as many as there are. Returns how many.
+    #[inline]
+    pub fn write(&self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(self.len);
+        self.memory.copy_in(self.offset, &bytes[..count], WHOLE);
+        count
+    }
+
+    /// Number of bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Tells whether there are no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl RingBytes {
+    /// The ring of `len` bytes at an offset.
+    ///
+    /// # Panics
+    /// If the ring is not in the memory, or its length is not a power of two.
+    pub(super) fn new(memory: Arc<Memory>, base: usize, len: u32, piece: usize) -> Self {
+        assert!(len.is_power_of_two());
+        memory.at(base, len as usize);
+        Self { memory, base, len, piece }
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Where `len` bytes from a position on are: up to two parts, each an offset in the memory and
+    /// a length.
+    ///
+    /// # Panics
+    /// If the ring is shorter.
+    #[inline]
+    fn parts(&self, position: u32, len: usize) -> [(usize, usize); 2] {
+        assert!(len <= self.len as usize, "more bytes than the ring has");
+        let start = (position & (self.len - 1)) as usize;
+        let first = len.min(self.len as usize - start);
+        [(self.base + start, first), (self.base, len - first)]
+    }
+
+    /// The bytes from a position on. The second part is empty unless they wrap around.
+    #[inline]
+    pub(crate) fn spans(&self, position: u32, len: usize) -> [SharedBytes<'_>; 2] {
+        self.parts(position, len).map(|(offset, len)| SharedBytes { memory: &self.memory, offset, len })
+    }
+
+    /// Copies bytes out.
+    #[inline]
+    pub(crate) fn copy_out(&self, position: u32, out: &mut [MaybeUninit<u8>]) {
+        let [first, second] = self.parts(position, out.len());
+        let (start, rest) = out.split_at_mut(first.1);
+        self.memory.copy_out(first.0, start, self.piece);
+        self.memory.copy_out(second.0, rest, self.piece);
+    }
+
+    /// Copies bytes in.
+    #[inline]
+    pub(crate) fn copy_in(&self, position: u32, bytes: &[u8]) {
+        let [first, second] = self.parts(position, bytes.len());
+        let (start, rest) = bytes.split_at(first.1);
+        self.memory.copy_in(first.0, start, self.piece);
+        self.memory.copy_in(second.0, rest, self.piece);
+    }
+
+    /// Copies bytes in from another ring.
+    #[inline]
+    pub(crate) fn copy_from(&self, position: u32, from: &Self, at: u32, len: usize) {
+        let mut done = 0;
+        for (offset, part) in from.parts(at, len) {
+            let [first, second] = self.parts(position.wrapping_add(done as u32), part);
+            self.memory.copy_from(first.0, &from.memory, offset, first.1, self.piece);
+            self.memory.copy_from(second.0, &from.memory, offset + first.1, second.1, self.piece);
+            done += part;
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The end that reads bytes.
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use super::fault::{End, Hostile, used};
+use super::wait::{Signaller, Waiter};
+use crate::layout::Direction;
+use crate::memory::{Channel, RingBytes, SharedBytes};
+
+/// The end of a ring that reads bytes.
+#[derive(Debug)]
+pub struct Consumer {
+    channel: Channel,
+    direction: Direction,
+    bytes: RingBytes,
+    /// Own position: bytes taken, modulo 2^32. Never read back from shared memory.
+    tail: u32,
+    /// Position that the other side has been told.
+    published: u32,
+    /// The own wait for bytes.
+    waiter: Waiter,
+    /// The other side's wait for room.
+    signaller: Signaller,
+}
+
+/// What a look at a ring has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// Number of bytes that can be read.
+    pub bytes: u32,
+    /// Whether more follow. If not, `bytes` has counted all of them.
+    pub end: End,
+}
+
+impl Consumer {
+    /// The end of an empty ring of a channel whose words are zero. At most `piece` bytes are copied
+    /// at once ([`PIECE`](crate::memory::PIECE), [`WHOLE`](crate::memory::WHOLE)).
+    pub fn new(channel: Channel, direction: Direction, piece: usize) -> Self {
+        let bytes = channel.ring(direction, piece);
+        let (waiter, signaller) = (Waiter::new(0), Signaller::new());
+        Self { channel, direction, bytes, tail: 0, published: 0, waiter, signaller }
+    }
+
+    /// Continues where another process has stopped, which the words of the channel tell. Bytes that
+    /// were read and not published are read again. The first [`Self::must_signal`] may lead to a
+    /// signal that the other side has had already.
+    pub fn resume(channel: Channel, direction: Direction, piece: usize) -> Result<Self, Hostile> {
+        let tail = channel.load(direction.tail());
+        let waiter = Waiter::new(channel.load(direction.bytes_wait()));
+        let this = Self { tail, published: tail, waiter, ..Self::new(channel, direction, piece) };
+        this.look()?;
+        Ok(this)
+    }
+
+    /// Length of the ring in bytes.
+    #[inline]
+    pub fn size(&self) -> u32 {
+        self.bytes.len()
+    }
+
+    /// The channel of the ring.
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// Direction of the ring.
+    pub fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Own position: bytes taken so far, modulo 2^32.
+    #[inline]
+    pub fn position(&self) -> u32 {
+        self.tail
+    }
+
+    /// The bytes of the ring.
+    #[inline]
+    pub(super) fn bytes(&self) -> &RingBytes {
+        &self.bytes
+    }
+
+    /// Number of bytes that can be read now.
+    #[inline]
+    pub fn available(&self) -> Result<u32, Hostile> {
+        let head = self.channel.word(self.direction.head()).load(Acquire);
+        // The other side may have written as far as it was told that there is room.
+        used(self.direction, head, self.published, self.size())?;
+        used(self.direction, head, self.tail, self.size())
+    }
+
+    /// Number of bytes that can be read now, and whether more follow.
+    #[inline]
+    pub fn look(&self) -> Result<Look, Hostile> {
+        // Before the position: if the end is there, so is the last position.
+        let end = self.channel.word(self.direction.end()).load(Acquire);
+        let end = End::read(end, self.direction)?;
+        Ok(Look { bytes: self.available()?, end })
+    }
+
+    /// Number of free bytes in the ring, as the other side sees it after [`Self::publish`]. The
+    /// fabric signals room only if at least half of the ring is free.
+    #[inline]
+    pub fn free(&self) -> Result<u32, Hostile> {
+        Ok(self.size() - self.available()?)
+    }
+
+    /// Reads as many bytes as there are and `out` takes. Returns how many. The other side can use
+    /// their room after [`Self::publish`].
+    #[inline]
+    pub fn read(&mut self, out: &mut [u8]) -> Result<usize, Hostile> {
+        let count = self.peek(0, out)?;
+        self.tail = self.tail.wrapping_add(count as u32);
+        Ok(count)
+    }
+
+    /// As [`Self::read`], into memory that need not be initialised. The first bytes of `out`, as
+    /// many as returned, are initialised then.
+    #[inline]
+    pub fn read_uninit(&mut self, out: &mut [MaybeUninit<u8>]) -> Result<usize, Hostile> {
+        let count = self.peek_uninit(0, out)?;
+        self.tail = self.tail.wrapping_add(count as u32);
+        Ok(count)
+    }
+
+    /// Copies bytes out and leaves them in the ring, beginning `skip` bytes behind the next one.
+    /// Returns how many. A later read may get other bytes if the other side is hostile.
+    #[inline]
+    pub fn peek(&self, skip: usize, out: &mut [u8]) -> Result<usize, Hostile> {
+        self.peek_uninit(skip, crate::memory::as_uninit(out))
+    }
+
+    /// As [`Self::peek`], into memory that need not be initialised.
+    #[inline]
+    pub fn peek_uninit(&self, skip: usize, out: &mut [MaybeUninit<u8>]) -> Result<usize, Hostile> {
+        let available = self.available()? as usize;
+        let count = out.len().min(available.saturating_sub(skip));
+        if count > 0 {
+            self.bytes.copy_out(self.tail.wrapping_add(skip as u32), &mut out[..count]);
+        }
+        Ok(count)
+    }
+
+    /// Where the next bytes are: those that can be read, at most `most`, in up to two parts. The
+    /// caller takes them and then calls [`Self::skip`].
+    #[inline]
+    pub fn spans(&self, most: usize) -> Result<[SharedBytes<'_>; 2], Hostile> {
+        let count = most.min(self.available()? as usize);
+        Ok(self.bytes.spans(self.tail, count))
+    }
+
+    /// Counts bytes as taken: those that the caller has taken out of [`Self::spans`] or seen by
+    /// [`Self::peek`].
+    ///
+    /// # Panics
+    /// If the ring is shorter. The caller must not count more bytes than there were.
+    #[inline]
+    pub fn skip(&mut self, count: usize) {
+        let unpublished = self.tail.wrapping_sub(self.published) as usize;
+        assert!(count <= self.size() as usize - unpublished, "more bytes than there were");
+        self.tail = self.tail.wrapping_add(count as u32);
+    }
+
+    /// Tells the other side of the room that is free again. Returns whether there is any.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        let news = self.published != self.tail;
+        if news {
+            self.channel.word(self.direction.tail()).store(self.tail, Release);
+            self.published = self.tail;
+        }
+        news
+    }
+
+    /// Tells whether the other side waits for room and has not been signalled since it announced
+    /// that. Call it after [`Self::publish`]; if it returns `true`, signal.
+    #[inline]
+    pub fn must_signal(&mut self) -> bool {
+        self.signaller.must_signal(self.channel.word(self.direction.room_wait()))
+    }
+
+    /// Announces that this end waits for bytes. Look for bytes again before sleeping, and announce
+    /// it again before sleeping again: each announcement gets at most one signal.
+    #[inline]
+    pub fn wait(&mut self) {
+        self.waiter.wait(self.channel.word(self.direction.bytes_wait()));
+    }
+
+    /// Ends the wait, if one is announced.
+    #[inline]
+    pub fn stop_waiting(&mut self) {
+        self.waiter.stop(self.channel.word(self.direction.bytes_wait()));
+    }
+
+    /// Tells whether a wait is announced.
+    #[inline]
+    pub fn is_waiting(&self) -> bool {
+        self.waiter.is_waiting()
+    }
+}

@@ -1,0 +1,166 @@
+//! The end that writes bytes.
+
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use super::consumer::Consumer;
+use super::fault::{End, Hostile, used};
+use super::wait::{Signaller, Waiter};
+use crate::layout::Direction;
+use crate::memory::{Channel, RingBytes, SharedBytes};
+
+/// The end of a ring that writes bytes.
+#[derive(Debug)]
+pub struct Producer {
+    channel: Channel,
+    direction: Direction,
+    bytes: RingBytes,
+    /// Own position: bytes written, modulo 2^32. Never read back from shared memory.
+    head: u32,
+    /// Position that the other side has been told.
+    published: u32,
+    /// The own wait for room.
+    waiter: Waiter,
+    /// The other side's wait for bytes.
+    signaller: Signaller,
+}
+
+impl Producer {
+    /// The end of an empty ring of a channel whose words are zero. At most `piece` bytes are copied
+    /// at once ([`PIECE`](crate::memory::PIECE), [`WHOLE`](crate::memory::WHOLE)).
+    pub fn new(channel: Channel, direction: Direction, piece: usize) -> Self {
+        let bytes = channel.ring(direction, piece);
+        let (waiter, signaller) = (Waiter::new(0), Signaller::new());
+        Self { channel, direction, bytes, head: 0, published: 0, waiter, signaller }
+    }
+
+    /// Continues where another process has stopped, which the words of the channel tell. Bytes that
+    /// were written and not published are lost. The first [`Self::must_signal`] may lead to a
+    /// signal that the other side has had already.
+    pub fn resume(channel: Channel, direction: Direction, piece: usize) -> Result<Self, Hostile> {
+        let head = channel.load(direction.head());
+        let waiter = Waiter::new(channel.load(direction.room_wait()));
+        let this = Self { head, published: head, waiter, ..Self::new(channel, direction, piece) };
+        this.used()?;
+        Ok(this)
+    }
+
+    /// Length of the ring in bytes.
+    #[inline]
+    pub fn size(&self) -> u32 {
+        self.bytes.len()
+    }
+
+    /// The channel of the ring.
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// Direction of the ring.
+    pub fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Own position: bytes written so far, modulo 2^32.
+    #[inline]
+    pub fn position(&self) -> u32 {
+        self.head
+    }
+
+    /// Number of bytes that the other side has not taken, including those not published.
+    #[inline]
+    pub fn used(&self) -> Result<u32, Hostile> {
+        let tail = self.channel.word(self.direction.tail()).load(Acquire);
+        // Bytes that are not published cannot have been taken.
+        used(self.direction, self.published, tail, self.size())?;
+        used(self.direction, self.head, tail, self.size())
+    }
+
+    /// Number of bytes that can be written now.
+    #[inline]
+    pub fn room(&self) -> Result<u32, Hostile> {
+        Ok(self.size() - self.used()?)
+    }
+
+    /// Writes as many bytes as there is room for. Returns how many. The other side sees them after
+    /// [`Self::publish`].
+    #[inline]
+    pub fn write(&mut self, bytes: &[u8]) -> Result<usize, Hostile> {
+        let count = bytes.len().min(self.room()? as usize);
+        self.bytes.copy_in(self.head, &bytes[..count]);
+        self.head = self.head.wrapping_add(count as u32);
+        Ok(count)
+    }
+
+    /// Moves up to `most` bytes from another ring: as many as it has and this one has room for.
+    /// Returns how many. Both ends have to be published then.
+    #[inline]
+    pub fn write_from(&mut self, from: &mut Consumer, most: usize) -> Result<usize, Hostile> {
+        let count = most.min(from.available()? as usize).min(self.room()? as usize);
+        self.bytes.copy_from(self.head, from.bytes(), from.position(), count);
+        self.head = self.head.wrapping_add(count as u32);
+        from.skip(count);
+        Ok(count)
+    }
+
+    /// Where the next bytes belong: the room that there is, at most `most` bytes, in up to two
+    /// parts. The caller writes there and then calls [`Self::advance`].
+    #[inline]
+    pub fn room_spans(&self, most: usize) -> Result<[SharedBytes<'_>; 2], Hostile> {
+        let count = most.min(self.room()? as usize);
+        Ok(self.bytes.spans(self.head, count))
+    }
+
+    /// Counts bytes that the caller has written into [`Self::room_spans`].
+    ///
+    /// # Panics
+    /// If the ring is shorter. The caller must not count more bytes than there was room for.
+    #[inline]
+    pub fn advance(&mut self, count: usize) {
+        let unpublished = self.head.wrapping_sub(self.published) as usize;
+        assert!(count <= self.size() as usize - unpublished, "more bytes than there was room for");
+        self.head = self.head.wrapping_add(count as u32);
+    }
+
+    /// Tells the other side of the bytes that were written. Returns whether there were any.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        let news = self.published != self.head;
+        if news {
+            self.channel.word(self.direction.head()).store(self.head, Release);
+            self.published = self.head;
+        }
+        news
+    }
+
+    /// Tells whether the other side waits for bytes and has not been signalled since it announced
+    /// that. Call it after [`Self::publish`] and [`Self::finish`]; if it returns `true`, signal.
+    #[inline]
+    pub fn must_signal(&mut self) -> bool {
+        self.signaller.must_signal(self.channel.word(self.direction.bytes_wait()))
+    }
+
+    /// Publishes, and then says that no more bytes follow. Ask [`Self::must_signal`] afterwards.
+    pub fn finish(&mut self, end: End) {
+        self.publish();
+        self.channel.word(self.direction.end()).store(end.number(), Release);
+    }
+
+    /// Announces that this end waits for room. Look for room again before sleeping, and announce
+    /// it again before sleeping again: each announcement gets at most one signal.
+    #[inline]
+    pub fn wait(&mut self) {
+        self.waiter.wait(self.channel.word(self.direction.room_wait()));
+    }
+
+    /// Ends the wait, if one is announced.
+    #[inline]
+    pub fn stop_waiting(&mut self) {
+        self.waiter.stop(self.channel.word(self.direction.room_wait()));
+    }
+
+    /// Tells whether a wait is announced.
+    #[inline]
+    pub fn is_waiting(&self) -> bool {
+        self.waiter.is_waiting()
+    }
+}

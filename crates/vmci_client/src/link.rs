@@ -1,0 +1,272 @@
+//! The sockets of an attached end: bells, signals, and threads that sleep until a signal comes.
+//!
+//! A signal is one byte on the control connection and does not say which ring has changed. A thread
+//! that took it for itself would rob another thread that waits for the other ring. Therefore one
+//! thread of a handle polls the sockets for all, and every wake-up is one for all: each counts the
+//! epoch up. A thread reads the epoch, arms its wait word, looks at its ring, and sleeps only if
+//! the epoch is still the same.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use taut_queue_pair::Hostile;
+
+use crate::time::timeout;
+
+/// Calls that do not wait look at the sockets each time that this many of them found nothing.
+const VAIN_LOOKS: u32 = 16;
+
+/// The control connection and the stream's own socket.
+#[derive(Debug)]
+pub(crate) struct Link {
+    control: OwnedFd,
+    stream: OwnedFd,
+    /// True when the control connection has ended.
+    ended: AtomicBool,
+    /// When the stream's socket first said that the peer has ended its direction.
+    hung_up: OnceLock<Instant>,
+    /// Why the words of the channel cannot be believed any more.
+    fault: OnceLock<Hostile>,
+    /// Calls without a wait that found nothing.
+    vain: AtomicU32,
+    sleepers: Mutex<Sleepers>,
+    woken: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Sleepers {
+    /// Number of wake-ups.
+    epoch: u64,
+    /// True while one thread polls the sockets.
+    polling: bool,
+}
+
+/// The end of a sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// Something may have changed.
+    Changed,
+    /// The time is over.
+    TimedOut,
+    /// A signal of the operating system was handled.
+    Interrupted,
+    /// The sockets cannot be polled.
+    Failed(Errno),
+}
+
+impl Woken {
+    /// The error of a call that has found nothing after this.
+    pub(crate) fn check(self) -> io::Result<()> {
+        match self {
+            Self::Changed => Ok(()),
+            Self::TimedOut => Err(io::ErrorKind::TimedOut.into()),
+            Self::Interrupted => Err(io::ErrorKind::Interrupted.into()),
+            Self::Failed(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl Link {
+    /// Longest sleep when the peer's end is known, since a later end of the whole connection is no
+    /// new event of the socket.
+    pub(crate) const AFTER_HANGUP: Duration = Duration::from_millis(100);
+
+    pub(crate) fn new(control: OwnedFd, stream: OwnedFd) -> Self {
+        Self {
+            control,
+            stream,
+            ended: AtomicBool::new(false),
+            hung_up: OnceLock::new(),
+            fault: OnceLock::new(),
+            vain: AtomicU32::new(0),
+            sleepers: Mutex::default(),
+            woken: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn control(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    pub(crate) fn stream(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// Returns true when the control connection has ended, as far as is known.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// When the stream's socket first said that the peer has ended its direction.
+    pub(crate) fn hung_up(&self) -> Option<Instant> {
+        self.hung_up.get().copied()
+    }
+
+    /// Ends the use of the channel, in both directions, because its words cannot be believed. The
+    /// fabric is told, and threads that sleep are woken.
+    pub(crate) fn fail(&self, fault: Hostile) -> io::Error {
+        if self.fault.set(fault).is_ok() {
+            // A socket that has ended already needs no shutdown.
+            let _ = shutdown(&self.control, Shutdown::Both);
+            self.wake_all();
+        }
+        io::Error::new(io::ErrorKind::InvalidData, *self.fault.get_or_init(|| fault))
+    }
+
+    /// Returns an error if the words of the channel cannot be believed any more.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        match self.fault.get() {
+            Some(fault) => Err(self.fail(*fault)),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks the fabric to look at the channel. If the socket is full, it was asked already.
+    pub(crate) fn bell(&self) {
+        loop {
+            match send(&self.control, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(_) | Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
+                Err(_) => return self.ended.store(true, Ordering::Release),
+            }
+        }
+    }
+
+    /// Tells whether the peer still receives: nothing is sent, but the kernel checks the
+    /// connection first.
+    pub(crate) fn peer_receives(&self) -> bool {
+        let sent = send(&self.stream, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        matches!(sent, Ok(_) | Err(Errno::AGAIN | Errno::INTR))
+    }
+
+    /// Number of wake-ups, for [`Self::sleep`].
+    pub(crate) fn epoch(&self) -> u64 {
+        self.lock().epoch
+    }
+
+    /// Sleeps until there is a wake-up after `epoch`.
+    ///
+    /// A thread that sleeps while another one polls is not interrupted by the operating system's
+    /// signals.
+    pub(crate) fn sleep(&self, epoch: u64, until: Option<Instant>) -> Woken {
+        let mut sleepers = self.lock();
+        loop {
+            if sleepers.epoch != epoch {
+                return Woken::Changed;
+            }
+            if !sleepers.polling {
+                break;
+            }
+            let Some(until) = until else {
+                sleepers = self.woken.wait(sleepers).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Woken::TimedOut;
+            }
+            (sleepers, _) = self.woken.wait_timeout(sleepers, left).unwrap_or_else(PoisonError::into_inner);
+        }
+        sleepers.polling = true;
+        drop(sleepers);
+        let woken = self.poll(until);
+        let mut sleepers = self.lock();
+        sleepers.polling = false;
+        self.wake(sleepers);
+        woken
+    }
+
+    /// Wakes all sleepers.
+    pub(crate) fn wake_all(&self) {
+        self.wake(self.lock());
+    }
+
+    /// Takes all signals and wakes all sleepers.
+    pub(crate) fn take_signals(&self) {
+        self.drain();
+        self.look_at_stream();
+        self.wake_all();
+    }
+
+    /// Looks at the sockets without taking a signal, if many calls in a row found nothing.
+    pub(crate) fn found_nothing(&self) {
+        if !self.vain.fetch_add(1, Ordering::Relaxed).is_multiple_of(VAIN_LOOKS) {
+            return;
+        }
+        // With these events only, so that signals do not count.
+        let mut polled = [PollFd::new(&self.control, PollFlags::RDHUP)];
+        if poll(&mut polled, Some(&timeout(Instant::now()))).is_ok_and(|count| count > 0) {
+            self.ended.store(true, Ordering::Release);
+        }
+        self.look_at_stream();
+    }
+
+    /// Waits once for an event of the sockets, and takes all signals.
+    fn poll(&self, until: Option<Instant>) -> Woken {
+        let hung_up = self.hung_up().is_some();
+        let limit = hung_up.then(|| Instant::now() + Self::AFTER_HANGUP);
+        let time = match (until, limit) {
+            (Some(until), Some(limit)) => Some(until.min(limit)),
+            (until, limit) => until.or(limit),
+        };
+        let mut polled =
+            [PollFd::new(&self.control, PollFlags::IN), PollFd::new(&self.stream, PollFlags::RDHUP)];
+        let count = if hung_up { 1 } else { 2 };
+        match poll(&mut polled[..count], time.map(timeout).as_ref()) {
+            Ok(0) if until.is_some_and(|until| Instant::now() >= until) => Woken::TimedOut,
+            Ok(_) => {
+                let [control, stream] = polled.each_ref().map(|entry| !entry.revents().is_empty());
+                if control {
+                    self.drain();
+                }
+                if stream {
+                    self.hung_up.get_or_init(Instant::now);
+                }
+                Woken::Changed
+            }
+            Err(Errno::INTR) => Woken::Interrupted,
+            Err(errno) => Woken::Failed(errno),
+        }
+    }
+
+    /// Notes whether the peer has ended its direction.
+    fn look_at_stream(&self) {
+        if self.hung_up.get().is_some() {
+            return;
+        }
+        let mut polled = [PollFd::new(&self.stream, PollFlags::RDHUP)];
+        if poll(&mut polled, Some(&timeout(Instant::now()))).is_ok_and(|count| count > 0) {
+            self.hung_up.get_or_init(Instant::now);
+        }
+    }
+
+    /// Takes all signals that have come. Their number and values have no meaning.
+    fn drain(&self) {
+        let mut signals = [0; 64];
+        loop {
+            match recv(&self.control, &mut signals, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => return self.ended.store(true, Ordering::Release),
+                Ok((_, count)) if count < signals.len() => return,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => return self.ended.store(true, Ordering::Release),
+            }
+        }
+    }
+
+    fn wake(&self, mut sleepers: MutexGuard<'_, Sleepers>) {
+        sleepers.epoch += 1;
+        drop(sleepers);
+        self.woken.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sleepers> {
+        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

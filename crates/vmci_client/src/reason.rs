@@ -1,0 +1,101 @@
+//! Reasons why a connection is not attached, so that its bytes go by packets.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use taut_queue_pair::memory::RegionError;
+use taut_queue_pair::message::{AnswerError, Status};
+
+/// Reason why a connection is not attached. An ordinary result: unless [`Self::is_unclear`], the
+/// connection has not changed, and the program uses the socket as if it had not asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotAttached {
+    /// The socket is not an `AF_VSOCK` stream socket that is connected.
+    #[error("the socket is not a connected stream socket of AF_VSOCK")]
+    NotAStream(#[source] Option<io::Error>),
+    /// The machine has no device with memory for queue pairs.
+    #[error("there is no device with memory for queue pairs")]
+    NoDevice,
+    /// The machine has such a device, but its kernel has no driver for it.
+    #[error("the kernel has no driver for the memory for queue pairs")]
+    NoDriver,
+    /// The program may not open the device.
+    #[error("{} may not be opened", path.display())]
+    NotPermitted {
+        /// The device.
+        path: PathBuf,
+        /// Error of the system call.
+        source: io::Error,
+    },
+    /// The device is not usable: it cannot be opened, sized or mapped.
+    #[error("{} cannot be used", path.display())]
+    Device {
+        /// The device.
+        path: PathBuf,
+        /// Error of the system call.
+        source: io::Error,
+    },
+    /// The memory is for queue pairs, but not as this library knows them.
+    #[error("{} has a header that is not accepted", path.display())]
+    Region {
+        /// The device.
+        path: PathBuf,
+        /// What is wrong with the header.
+        source: RegionError,
+    },
+    /// The host does not offer queue pairs: its service cannot be reached.
+    #[error("the host does not answer at the port of queue pairs")]
+    NoService(#[source] io::Error),
+    /// The host took the request and has not answered in time.
+    #[error("the host has not answered within {0:?}")]
+    Unanswered(Duration),
+    /// The host has declined.
+    #[error("the host declined: {0}")]
+    Declined(Status),
+    /// The host has answered something that is no answer.
+    #[error("the host's answer has no meaning")]
+    Answer(#[from] AnswerError),
+    /// The host has named a channel that the region does not have.
+    #[error("the host named channel {channel}, but the region has {channels}")]
+    NoChannel {
+        /// Index that the host named.
+        channel: u32,
+        /// Number of channels.
+        channels: u32,
+    },
+    /// A system call failed.
+    #[error("a system call failed")]
+    System(#[from] io::Error),
+}
+
+impl NotAttached {
+    /// Tells whether the host may have attached the end although this side has not. The program
+    /// must then close the socket, since bytes may be missing.
+    pub fn is_unclear(&self) -> bool {
+        matches!(self, Self::Unanswered(_) | Self::Answer(_) | Self::NoChannel { .. })
+    }
+
+    /// Says in a line what a user can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NotAStream(_) => "attach a stream socket of AF_VSOCK after connect or accept",
+            Self::NoDevice => "set queue_pairs = \"16MiB\" in the [vmci] table of the VM's file",
+            Self::NoDriver => {
+                "load the modules nfit, nd_pmem, dax_pmem and device_dax, or use a kernel that has them"
+            }
+            Self::NotPermitted { .. } => {
+                "run the program as root, or give its user the device by a udev rule"
+            }
+            Self::Device { .. } => "see the guest's kernel log, and whether /sys is mounted",
+            Self::Region { .. } => "use a library and a tautd of the same version",
+            Self::NoService(_) => "queue pairs need a taut-fabric that knows them",
+            Self::Unanswered(_) => "see `taut events` on the host",
+            Self::Declined(Status::Full) => "close attached connections, or give the VM a larger region",
+            Self::Declined(_) => "see `taut vmci list` on the host",
+            Self::Answer(_) | Self::NoChannel { .. } => "use a library and a taut-fabric of the same version",
+            Self::System(_) => "see the error",
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! As `ring` of `taut_queue_pair`.
+
+mod atomic {
+    pub(super) use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
+    pub(super) use loom::sync::atomic::{AtomicU32, fence};
+}
+#[path = "../../../crates/queue_pair/src/ring/wait.rs"]
+mod wait;
+#[cfg(test)]
+mod wait_tests;
