@@ -216,3 +216,42 @@ fn each_fabric_has_the_queue_pairs_of_a_running_vm() {
     assert_eq!(status(&taut, "g")["vmci"]["queue_pairs"], Value::Null);
     assert_eq!(accepted(&taut), 6);
 }
+
+#[test]
+fn bench_measures_queue_pairs_between_guests_that_have_them() {
+    let taut = Taut::start();
+    let image = any_image();
+    for (vm, cid, queue_pairs) in
+        [("a", 1001, "queue_pairs = \"16MiB\""), ("b", 1002, "queue_pairs = \"16MiB\""), ("c", 1003, "")]
+    {
+        let vmci = format!("{queue_pairs}\ndomains = [\"pairs\"]\ncid = {cid}");
+        taut.boot(vm, &vm_file(&image, "memory = \"256MiB\"", &vmci));
+    }
+    let bench = |ends: [&str; 2], more: &str| {
+        let words = format!("bench vsock {} {} --against ring --socket-size 64KiB {more}", ends[0], ends[1]);
+        let words: Vec<_> = words.split_whitespace().map(str::to_owned).collect();
+        taut.run(&words)
+    };
+    // Linux makes the device while the agent already answers.
+    eventually("both guests have queue pairs", || {
+        bench(["a", "b"], "--message 64 --duration 0.1").success.then_some(())
+    });
+    let streams = bench(["a", "b"], "--message 256,64KiB --sessions 1,3 --check --duration 0.5");
+    assert!(streams.success, "{}", streams.stderr);
+    assert_eq!(
+        streams.stdout.lines().filter(|line| line.starts_with("ring")).count(),
+        2,
+        "{}",
+        streams.stdout
+    );
+    let to_host = bench(["a", "host"], "--message 4KiB --check --duration 0.5");
+    assert!(to_host.success, "{}", to_host.stderr);
+    let from_host = bench(["host", "b"], "--mode rr --message 64 --duration 0.5");
+    assert!(from_host.success, "{}", from_host.stderr);
+
+    let without = bench(["c", "b"], "--message 64 --duration 0.1");
+    assert!(!without.success);
+    for wanted in ["with a queue pair: there is no device", "hint: set queue_pairs"] {
+        assert!(without.stderr.contains(wanted), "{wanted}: {}", without.stderr);
+    }
+}

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// Address of an end point, which also determines the transport. As text: `10.0.0.2`, `vsock:12`,
-/// `vsock:any` or `unix:PATH`.
+/// `vsock:any`, `ring:12`, `ring:any` or `unix:PATH`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Address {
@@ -16,6 +16,9 @@ pub enum Address {
     Ip(Ipv4Addr),
     /// Vsock (`AF_VSOCK`), by context ID. Servers listen on [`Address::ANY_CID`].
     Vsock(u32),
+    /// Vsock whose end on this machine is attached to a queue pair (decision record 0041), by context
+    /// ID. Servers listen on [`Address::ANY_CID`].
+    Ring(u32),
     /// Vsock of a VM as programs of the host use it, through the Unix socket of the VM's VMCI
     /// device. A client sends `CONNECT port` there (spec row VC-2). A server listens on the same
     /// path with `_port` appended, where the VM's connections to the host arrive.
@@ -27,6 +30,15 @@ impl Address {
     pub const ANY_CID: u32 = u32::MAX;
     /// Address on which vsock servers listen.
     pub const ANY_VSOCK: Self = Self::Vsock(Self::ANY_CID);
+
+    /// The same address with the end on this machine attached to a queue pair, if it is of `AF_VSOCK`.
+    #[must_use]
+    pub fn attached(self) -> Self {
+        match self {
+            Self::Vsock(cid) => Self::Ring(cid),
+            other => other,
+        }
+    }
 }
 
 impl From<Ipv4Addr> for Address {
@@ -43,11 +55,13 @@ impl FromStr for Address {
             None => text.parse().ok().map(Self::Ip),
             Some(("vsock", "any")) => Some(Self::ANY_VSOCK),
             Some(("vsock", cid)) => cid.parse().ok().map(Self::Vsock),
+            Some(("ring", "any")) => Some(Self::Ring(Self::ANY_CID)),
+            Some(("ring", cid)) => cid.parse().ok().map(Self::Ring),
             Some(("unix", path)) if !path.is_empty() => Some(Self::Unix(path.into())),
             Some(_) => None,
         };
         read().ok_or_else(|| {
-            format!("`{text}` is no address: write it as 10.0.0.2, vsock:CID, vsock:any or unix:PATH")
+            format!("`{text}` is no address: write it as 10.0.0.2, vsock:CID, vsock:any, ring:CID, ring:any or unix:PATH")
         })
     }
 }
@@ -72,6 +86,8 @@ impl fmt::Display for Address {
             Self::Ip(ip) => ip.fmt(f),
             Self::Vsock(Self::ANY_CID) => f.write_str("vsock:any"),
             Self::Vsock(cid) => write!(f, "vsock:{cid}"),
+            Self::Ring(Self::ANY_CID) => f.write_str("ring:any"),
+            Self::Ring(cid) => write!(f, "ring:{cid}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -83,10 +99,14 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_they_are_written() {
-        for text in ["10.0.0.2", "vsock:2", "vsock:any", "unix:/run/taut/vms/db1/vmci.sock"] {
+        for text in
+            ["10.0.0.2", "vsock:2", "vsock:any", "ring:12", "ring:any", "unix:/run/taut/vms/db1/vmci.sock"]
+        {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
-        for text in ["", "db1", "10.0.0.2/24", "vsock:", "vsock:-1", "vsock:4294967296", "unix:", "tcp:1"] {
+        for text in
+            ["", "db1", "10.0.0.2/24", "vsock:", "vsock:-1", "vsock:4294967296", "ring:", "unix:", "tcp:1"]
+        {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }

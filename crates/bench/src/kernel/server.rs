@@ -11,9 +11,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::failed;
-use super::socket::{Listener, Socket};
+use super::socket::{Breaker, Listener, Socket};
 use crate::agent::Serving;
-use crate::agent::protocol::{AgentError, MAX_SESSIONS, Serve};
+use crate::agent::protocol::{Address, AgentError, MAX_SESSIONS, Serve};
 use crate::wire::pattern::Checked;
 use crate::wire::{OPENING_LENGTH, Opening};
 
@@ -33,9 +33,9 @@ pub(super) struct Server {
     accepting: Option<JoinHandle<()>>,
 }
 
-/// Sockets of open connections, by the connection's number.
+/// Handles that end the open connections, by the connection's number.
 #[derive(Default)]
-struct Connections(Mutex<HashMap<u64, Socket>>);
+struct Connections(Mutex<HashMap<u64, Breaker>>);
 
 impl Server {
     pub(super) fn start(wanted: &Serve) -> Result<Self, AgentError> {
@@ -45,8 +45,9 @@ impl Server {
             let (hang_up, alive) = io::pipe()?;
             let connections = Arc::new(Connections::default());
             let shared = Arc::clone(&connections);
+            let attach = matches!(wanted.address, Some(Address::Ring(_)));
             let accepting =
-                thread::Builder::new().spawn(move || accept(&listener, &hang_up.into(), &shared))?;
+                thread::Builder::new().spawn(move || accept(&listener, attach, &hang_up.into(), &shared))?;
             Ok(Self { port, connections, alive: Some(alive), accepting: Some(accepting) })
         };
         start().map_err(|error| failed(&format!("cannot serve on port {}", wanted.port), &error))
@@ -66,28 +67,28 @@ impl Drop for Server {
             // The listening socket is closed when the thread has ended.
             let _ = accepting.join();
         }
-        self.connections.living().values().for_each(Socket::shutdown);
+        self.connections.living().values().for_each(Breaker::shutdown);
     }
 }
 
 impl Connections {
     /// Registers a connection. Returns false if there are too many.
-    fn add(&self, number: u64, socket: Socket) -> bool {
+    fn add(&self, number: u64, breaker: Breaker) -> bool {
         let mut living = self.living();
         let there_is_room = living.len() < MAX_CONNECTIONS;
         if there_is_room {
-            living.insert(number, socket);
+            living.insert(number, breaker);
         }
         there_is_room
     }
 
-    fn living(&self) -> MutexGuard<'_, HashMap<u64, Socket>> {
+    fn living(&self) -> MutexGuard<'_, HashMap<u64, Breaker>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Accepts connections until the pipe `hang_up` is closed.
-fn accept(listener: &Listener, hang_up: &OwnedFd, connections: &Arc<Connections>) {
+/// Accepts connections until the pipe `hang_up` is closed. With `attach` they get queue pairs.
+fn accept(listener: &Listener, attach: bool, hang_up: &OwnedFd, connections: &Arc<Connections>) {
     for number in 0.. {
         let mut events = [PollFd::new(listener, PollFlags::IN), PollFd::new(hang_up, PollFlags::IN)];
         match poll(&mut events, None) {
@@ -95,20 +96,20 @@ fn accept(listener: &Listener, hang_up: &OwnedFd, connections: &Arc<Connections>
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return,
         }
-        let Ok((socket, other)) = listener.accept().and_then(|socket| Ok((socket.try_clone()?, socket)))
+        let Ok((breaker, mut socket)) = listener.accept().and_then(|socket| Ok((socket.breaker()?, socket)))
         else {
             // Most likely there are no descriptors. Waiting clients are served when some are free
             // again.
             thread::sleep(PAUSE);
             continue;
         };
-        if !connections.add(number, other) {
+        if !connections.add(number, breaker) {
             continue;
         }
         let shared = Arc::clone(connections);
         let spawned = thread::Builder::new().spawn(move || {
             // The client reports a broken connection.
-            let _ = serve(&socket);
+            let _ = if attach { socket.attach() } else { Ok(()) }.and_then(|()| serve(&socket));
             shared.living().remove(&number);
         });
         if spawned.is_err() {
@@ -117,11 +118,9 @@ fn accept(listener: &Listener, hang_up: &OwnedFd, connections: &Arc<Connections>
     }
 }
 
-fn serve(mut socket: &Socket) -> io::Result<()> {
-    socket.set_read_timeout(Some(PATIENCE))?;
+fn serve(socket: &Socket) -> io::Result<()> {
     let mut opening = [0; OPENING_LENGTH];
-    socket.read_exact(&mut opening)?;
-    socket.set_read_timeout(None)?;
+    socket.read_exact_within(&mut opening, PATIENCE)?;
     match Opening::decode(opening) {
         Some(Opening::RequestResponse { request, response }) => {
             answer(socket, request as usize, response as usize)

@@ -1,4 +1,5 @@
-//! Stream sockets of every family: TCP, `AF_VSOCK`, and the Unix socket of a VM's VMCI device.
+//! Stream sockets of every family: TCP, `AF_VSOCK` with and without a queue pair, and the Unix
+//! socket of a VM's VMCI device.
 //!
 //! Buffer sizes are set before a socket connects or listens; later they would not affect TCP's
 //! window scale.
@@ -8,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
@@ -16,6 +17,8 @@ use rustix::net::addr::SocketAddrArg;
 use rustix::net::{
     self, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
+
+use taut_vmci_client::{Attached, Options, Wait};
 
 use super::vsock::{self, VsockAddress};
 use crate::agent::Run;
@@ -31,30 +34,51 @@ const OWN_PORTS: std::ops::Range<u16> = 20_000..40_000;
 const MAX_ANSWER: usize = 64;
 
 /// An established connection.
-#[derive(Debug)]
-pub(super) struct Socket(OwnedFd);
+pub(super) struct Socket {
+    descriptor: OwnedFd,
+    /// The queue pair through which all bytes go, if the end is attached to one.
+    attached: Option<Attached>,
+}
 
 impl Socket {
-    /// Connects to a server. The connection breaks when `run` is stopped.
+    /// Connects to a server, and attaches the end if the address asks for it. The connection breaks
+    /// when `run` is stopped.
     pub(super) fn connect(to: &Address, port: u16, size: Option<u32>, run: &Run<'_>) -> io::Result<Self> {
-        let socket = Self(new(to, size)?);
-        let other = socket.try_clone()?;
-        run.on_stop(move || other.shutdown());
+        let mut socket = Self::of(new(to, size)?);
+        let breaker = socket.breaker()?;
+        run.on_stop(move || breaker.shutdown());
         socket.go(to, port)?;
+        if matches!(to, Address::Ring(_)) {
+            socket.attach()?;
+        }
         Ok(socket)
     }
 
     /// Connects to a server only to see whether that works.
     pub(super) fn probe(to: &Address, port: u16) -> io::Result<Self> {
-        let socket = Self(new(to, None)?);
+        let socket = Self::of(new(to, None)?);
         socket.go(to, port)?;
         Ok(socket)
+    }
+
+    fn of(descriptor: OwnedFd) -> Self {
+        Self { descriptor, attached: None }
+    }
+
+    /// Attaches the end to a queue pair. Call before anything is read or written. The error is a
+    /// [`NotAttached`](taut_vmci_client::NotAttached) with its hint.
+    pub(super) fn attach(&mut self) -> io::Result<()> {
+        let attached = Attached::attach(&self.descriptor, &Options::default());
+        self.attached = Some(attached.map_err(io::Error::other)?);
+        Ok(())
     }
 
     fn go(&self, to: &Address, port: u16) -> io::Result<()> {
         match to {
             Address::Ip(ip) => self.reach(&SocketAddrV4::new(*ip, port)),
-            Address::Vsock(cid) => self.reach(&VsockAddress { cid: *cid, port: port.into() }),
+            Address::Vsock(cid) | Address::Ring(cid) => {
+                self.reach(&VsockAddress { cid: *cid, port: port.into() })
+            }
             Address::Unix(path) => {
                 self.reach(&SocketAddrUnix::new(path)?)?;
                 self.ask_for(port)
@@ -108,43 +132,76 @@ impl Socket {
         }
     }
 
+    /// Fills the buffer, and waits no longer than `patience` for each read.
+    pub(super) fn read_exact_within(&self, mut buffer: &mut [u8], patience: Duration) -> io::Result<()> {
+        let Some(attached) = &self.attached else {
+            let mut socket = self;
+            self.set_read_timeout(Some(patience))?;
+            socket.read_exact(buffer)?;
+            return self.set_read_timeout(None);
+        };
+        while !buffer.is_empty() {
+            let read = attached.read_until(buffer, Instant::now() + patience)?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            buffer = &mut buffer[read..];
+        }
+        Ok(())
+    }
+
     /// Limits the time that a read waits.
-    pub(super) fn set_read_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
+    fn set_read_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
         Ok(sockopt::set_socket_timeout(self, sockopt::Timeout::Recv, patience)?)
     }
 
-    /// Returns a second handle of the same connection.
-    pub(super) fn try_clone(&self) -> io::Result<Self> {
-        self.0.try_clone().map(Self)
+    /// Returns a handle that ends the connection.
+    pub(super) fn breaker(&self) -> io::Result<Breaker> {
+        self.descriptor.try_clone().map(Breaker)
     }
 
     /// Shuts down the sending direction.
     pub(super) fn end(&self) -> io::Result<()> {
-        Ok(net::shutdown(self, Shutdown::Write)?)
+        match &self.attached {
+            Some(attached) => attached.shutdown_write(),
+            None => Ok(net::shutdown(self, Shutdown::Write)?),
+        }
     }
+}
 
+/// A handle that ends a connection, whoever uses it.
+#[derive(Debug)]
+pub(super) struct Breaker(OwnedFd);
+
+impl Breaker {
     /// Ends the connection for all of its handles.
     pub(super) fn shutdown(&self) {
         // Fails if the peer has closed already.
-        let _ = net::shutdown(self, Shutdown::Both);
+        let _ = net::shutdown(&self.0, Shutdown::Both);
     }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.descriptor.as_fd()
     }
 }
 
 impl Read for &Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(net::recv(self, buffer, RecvFlags::empty())?.0)
+        match &self.attached {
+            Some(attached) => attached.read_within(buffer, Wait::Forever),
+            None => Ok(net::recv(self, buffer, RecvFlags::empty())?.0),
+        }
     }
 }
 
 impl Write for &Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(net::send(self, bytes, SendFlags::NOSIGNAL)?)
+        match &self.attached {
+            Some(attached) => attached.write_within(bytes, Wait::Forever),
+            None => Ok(net::send(self, bytes, SendFlags::NOSIGNAL)?),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -174,7 +231,7 @@ impl Listener {
                 let own = SocketAddrV4::try_from(net::getsockname(&socket)?)?;
                 (own.port(), None)
             }
-            Address::Vsock(cid) => {
+            Address::Vsock(cid) | Address::Ring(cid) => {
                 let cid = *cid;
                 (bind(port, |port| net::bind(&socket, &VsockAddress { cid, port: port.into() }))?, None)
             }
@@ -193,9 +250,9 @@ impl Listener {
         self.port
     }
 
-    /// Waits for the next connection.
+    /// Waits for the next connection, which is not attached yet.
     pub(super) fn accept(&self) -> io::Result<Socket> {
-        Ok(Socket(net::accept_with(&self.socket, SocketFlags::CLOEXEC)?))
+        Ok(Socket::of(net::accept_with(&self.socket, SocketFlags::CLOEXEC)?))
     }
 }
 
@@ -244,7 +301,7 @@ fn bind(port: u16, mut to: impl FnMut(u16) -> rustix::io::Result<()>) -> io::Res
 fn new(address: &Address, size: Option<u32>) -> io::Result<OwnedFd> {
     let family = match address {
         Address::Ip(_) => AddressFamily::INET,
-        Address::Vsock(_) => AddressFamily::VSOCK,
+        Address::Vsock(_) | Address::Ring(_) => AddressFamily::VSOCK,
         Address::Unix(_) => AddressFamily::UNIX,
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -5,6 +5,7 @@ mod dp;
 mod hm;
 mod hs;
 mod pl;
+mod qp;
 mod se;
 mod sk;
 mod sw;
@@ -25,7 +26,8 @@ pub struct Set {
 }
 
 /// All sets.
-pub const ALL: &[Set] = &[sk::SET, dp::SET, vc_g::SET, pl::SET, hs::SET, hm::SET, se::SET, up::SET, sw::SET];
+pub const ALL: &[Set] =
+    &[sk::SET, dp::SET, vc_g::SET, pl::SET, hs::SET, hm::SET, se::SET, up::SET, qp::SET, sw::SET];
 
 #[cfg(test)]
 mod tests {

@@ -109,6 +109,7 @@ impl Machine {
                 })
             }
             Address::Vsock(cid) => Ok(Connection::Vsock(self.vsock()?.connect_to(*cid, port, buffer))),
+            Address::Ring(_) => Err(no_queue_pairs(to)),
             Address::Unix(_) => Err(no_unix_sockets(to)),
         }
     }
@@ -131,6 +132,7 @@ impl Machine {
                     Err(AgentError::new(message, "choose another port, or 0 for any"))
                 };
             }
+            Some(ring @ Address::Ring(_)) => return Err(no_queue_pairs(ring)),
             Some(unix @ Address::Unix(_)) => return Err(no_unix_sockets(unix)),
         };
         let mut waiting = vec![];
@@ -273,6 +275,13 @@ impl Machine {
     fn stack_time(&self) -> StackInstant {
         StackInstant::from_micros(i64::try_from(self.started.elapsed().as_micros()).unwrap_or(i64::MAX))
     }
+}
+
+fn no_queue_pairs(address: &Address) -> AgentError {
+    AgentError::new(
+        format!("{address} asks for a queue pair, and a microguest has none"),
+        "name VMs under QEMU that have `queue_pairs`, or leave out the transport `ring`",
+    )
 }
 
 fn no_unix_sockets(address: &Address) -> AgentError {

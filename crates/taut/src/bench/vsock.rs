@@ -1,5 +1,5 @@
-//! `taut bench vsock`: VMCI sockets at many message and socket sizes, and TCP beside them, as
-//! netperf in S2.
+//! `taut bench vsock`: VMCI sockets at many message and socket sizes, and queue pairs and TCP beside
+//! them, as netperf in S2.
 
 use std::time::Duration;
 
@@ -59,9 +59,9 @@ pub(crate) struct Args {
     /// Number of repeats, each in alternation with all others.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
     repeat: u32,
-    /// Also measure this transport between the same end points.
-    #[arg(long, value_enum)]
-    against: Option<Rival>,
+    /// Also measure these transports between the same end points.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "TRANSPORT,…")]
+    against: Vec<Rival>,
     #[command(flatten)]
     files: args::Files,
 }
@@ -79,6 +79,9 @@ enum Mode {
 enum Rival {
     /// TCP over the vNICs.
     Tcp,
+    /// Vsock with queue pairs, which the VMs must have; their rings have a size of their own,
+    /// whatever --socket-size says.
+    Ring,
 }
 
 fn message_size(text: &str) -> Result<u32, String> {
@@ -111,7 +114,7 @@ pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
         let _progress = Progress::start(&what);
         [parties.join(client, &args.sender)?, parties.join(client, &args.receiver)?]
     };
-    let ways = Ways::find(&mut parties, client, ends, args.against)?;
+    let ways = Ways::find(&mut parties, client, ends, &args.against)?;
     let cells = measure(args, client, &mut parties, &ways)?;
     let [sender, receiver] = ends.map(|id| parties.describe(id));
     let results = SocketResults {
@@ -201,7 +204,7 @@ impl Ways {
         parties: &mut Parties,
         client: &Client,
         ends @ [sender, receiver]: [Id; 2],
-        against: Option<Rival>,
+        against: &[Rival],
     ) -> Result<Self, ApiError> {
         let is_vm = |id| matches!(parties.kind(id), Kind::Guest | Kind::Micro);
         let (to, own) = match (is_vm(sender), is_vm(receiver)) {
@@ -219,10 +222,12 @@ impl Ways {
                 ));
             }
         };
-        let transports = match against {
-            None => vec![Transport::Vsock],
-            Some(Rival::Tcp) => vec![Transport::Vsock, Transport::Tcp],
-        };
+        let mut transports = vec![Transport::Vsock];
+        transports.extend(against.iter().map(|rival| match rival {
+            Rival::Tcp => Transport::Tcp,
+            Rival::Ring => Transport::Ring,
+        }));
+        transports.dedup();
         Ok(Self { ends, to, own, transports })
     }
 
@@ -238,6 +243,10 @@ impl Ways {
             Transport::Tcp => Line::prepare(parties, sender, receiver, None, measurement),
             Transport::Vsock => {
                 Line::to(parties, self.ends, self.to.clone(), Some(self.own.clone()), measurement)
+            }
+            Transport::Ring => {
+                let [to, own] = [&self.to, &self.own].map(|address| address.clone().attached());
+                Line::to(parties, self.ends, to, Some(own), measurement)
             }
         }
     }
@@ -292,7 +301,7 @@ mod tests {
         let args =
             read("vsock a b --message 64,4KiB --socket-size 128,64K --sessions 1,5 --against tcp").unwrap();
         assert_eq!((&args.message[..], &args.socket_size[..]), (&[64, 4096][..], &[128, 65_536][..]));
-        assert_eq!((&args.sessions[..], args.against), (&[1, 5][..], Some(Rival::Tcp)));
+        assert_eq!((&args.sessions[..], &args.against[..]), (&[1, 5][..], &[Rival::Tcp][..]));
         let all = read("vsock a host").unwrap();
         assert_eq!((all.message.len(), all.socket_size.len(), all.mode), (6, 2, Mode::Stream));
         for wrong in ["--message 0", "--message 2M", "--socket-size 64", "--sessions 0", "--message 4q"] {

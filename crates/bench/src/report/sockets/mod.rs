@@ -42,8 +42,10 @@ pub enum SocketMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
-    /// Vsock.
+    /// Vsock, whose bytes go in packets.
     Vsock,
+    /// Vsock with a queue pair at each end that is in a VM.
+    Ring,
     /// TCP over the vNICs.
     Tcp,
 }
@@ -52,6 +54,7 @@ impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Vsock => "vsock",
+            Self::Ring => "ring",
             Self::Tcp => "tcp",
         })
     }

@@ -47,6 +47,7 @@ fn colour(results: &SocketResults, (transport, socket): (Transport, u32)) -> RGB
     let depth = 0.25 + 0.65 * rank as f64 / sizes.len().max(1) as f64;
     match transport {
         Transport::Vsock => BLUE.mix(depth),
+        Transport::Ring => INK.mix(depth),
         Transport::Tcp => ORANGE.mix(depth),
     }
 }

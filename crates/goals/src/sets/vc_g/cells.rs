@@ -26,7 +26,7 @@ impl Cell {
     }
 
     /// Returns a figure of each repeat.
-    pub(super) fn figures(self, report: &Doc, figure: &str) -> Measured<Vec<f64>> {
+    pub(in crate::sets) fn figures(self, report: &Doc, figure: &str) -> Measured<Vec<f64>> {
         self.find(report)?.numbers("repeats", figure)
     }
 
@@ -36,12 +36,12 @@ impl Cell {
     }
 
     /// Returns the median throughput in Gbit/s.
-    pub(super) fn gbit_s(self, report: &Doc) -> Measured<f64> {
+    pub(in crate::sets) fn gbit_s(self, report: &Doc) -> Measured<f64> {
         Ok(self.median(report, "mbit_s")? / 1000.0)
     }
 
     /// Writes the percentiles p50, p99 and p99.9.
-    pub(super) fn percentiles(self, report: &Doc) -> Measured<String> {
+    pub(in crate::sets) fn percentiles(self, report: &Doc) -> Measured<String> {
         let cell = self.find(report)?.at("median")?;
         let [p50, p99, p99_9] = ["p50_us", "p99_us", "p99_9_us"].map(|name| cell.number(name));
         Ok(format!("{}/{}/{} µs", shown(p50?), shown(p99?), shown(p99_9?)))

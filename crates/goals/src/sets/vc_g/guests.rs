@@ -5,7 +5,7 @@ use crate::machine::Doc;
 use crate::reason::Measured;
 
 /// Largest packet with its header, as one receive buffer holds it.
-pub(super) const BUFFER: &str = "buffer=65580";
+pub(in crate::sets) const BUFFER: &str = "buffer=65580";
 
 /// Domain that guests share, unless a row says otherwise.
 pub(super) const DOMAIN: &str = "goals";

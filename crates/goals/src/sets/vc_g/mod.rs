@@ -2,7 +2,7 @@
 
 pub(super) mod cells;
 pub(super) mod guests;
-mod rival;
+pub(super) mod rival;
 mod vcg1;
 mod vcg10;
 mod vcg11;

@@ -8,7 +8,7 @@ use crate::reason::Measured;
 use crate::rival::Rival;
 
 /// Rivals of goals beside vhost-device-vsock.
-pub(super) const BESIDE: &[Rival] = &[Rival::VhostDeviceVsock];
+pub(in crate::sets) const BESIDE: &[Rival] = &[Rival::VhostDeviceVsock];
 
 /// Folder of sockets and files of the rival's guests.
 fn folder(lab: &Lab) -> PathBuf {
@@ -37,7 +37,7 @@ fn serve(lab: &mut Lab, names: [&str; 2]) -> Measured<()> {
 
 /// Starts microguests on vhost-device-vsock with the same options of their devices as taut's, and
 /// the same priority. Returns the end points of `taut bench`.
-pub(super) fn start_micros(lab: &mut Lab, device: &str) -> Measured<String> {
+pub(in crate::sets) fn start_micros(lab: &mut Lab, device: &str) -> Measured<String> {
     let names = ["ra", "rb"];
     serve(lab, names)?;
     let folder = folder(lab);

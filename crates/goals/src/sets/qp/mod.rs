@@ -1,0 +1,17 @@
+//! QP: sockets at memory speed, between programs of two VMs.
+
+mod guests;
+mod qp1;
+mod qp13;
+mod qp2;
+mod qp3;
+mod qp4;
+mod qp5;
+
+use super::Set;
+
+pub(super) const SET: Set = Set {
+    name: "QP",
+    what: "sockets at memory speed",
+    rows: &[&qp1::ROW, &qp2::ROW, &qp3::ROW, &qp4::ROW, &qp5::ROW, &qp13::ROW],
+};

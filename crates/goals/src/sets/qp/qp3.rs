@@ -1,0 +1,42 @@
+//! QP3: five sessions of 64 KiB writes through queue pairs, beside the best TCP of one session and
+//! five.
+
+use super::guests::{beside, best_tcp, streams, with_each_kernel};
+use crate::figure::{Bound, percentile};
+use crate::lab::Lab;
+use crate::reason::Measured;
+use crate::rounds::paired;
+use crate::row::{Goal, Results, Row};
+use crate::sets::vc_g::cells::Cell;
+
+const MESSAGE: u32 = 65536;
+const GOALS: [&str; 2] = ["QP3-oldest", "QP3-newest"];
+const BOUNDS: &[Bound] = &[
+    Bound::AtLeast(4.0, "x TCP"),
+    Bound::AtLeast(1.0, "x one session"),
+    Bound::AtLeast(0.95, "Jain's index, worst repeat"),
+];
+
+pub(super) const ROW: Row = Row {
+    id: "QP3",
+    what: "five sessions of 64 KiB writes through queue pairs, beside the best TCP of one session and five",
+    on: "two QEMU guests with Debian's oldest kernel, then two with the newest",
+    goals: &[Goal::new(GOALS[0], BOUNDS), Goal::new(GOALS[1], BOUNDS)],
+    run,
+};
+
+fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
+    with_each_kernel(lab, results, &GOALS, |lab, results, kernel| {
+        let report = streams(lab, "64KiB", "1,5")?;
+        let one = Cell::of("ring", MESSAGE);
+        let five = Cell { sessions: 5, ..one };
+        let tcp = best_tcp(&report, MESSAGE)?;
+        let rates = five.figures(&report, "mbit_s")?;
+        let of_tcp = paired(&rates, &tcp)?;
+        let of_one = paired(&rates, &one.figures(&report, "mbit_s")?)?;
+        let fairness = percentile(&five.figures(&report, "fairness")?, 0.0)?;
+        let detail = beside(&report, five, &tcp)?;
+        results.record(&format!("QP3-{kernel}"), [of_tcp, of_one, fairness.into()], detail);
+        Ok(())
+    })
+}
