@@ -1,4 +1,4 @@
-//! Usage of a process: memory, descriptors, threads, timers.
+//! Usage of a process: CPU time, memory, descriptors, threads, timers.
 
 use std::path::PathBuf;
 
@@ -30,6 +30,16 @@ impl Usage {
 }
 
 impl Lab<'_> {
+    /// CPU time that all threads of a process have used, in ns.
+    pub fn cpu_ns(&mut self, pid: u32) -> Measured<f64> {
+        let threads = self.machine.list(&PathBuf::from(format!("/proc/{pid}/task")))?;
+        let mut sum = 0.0;
+        for thread in threads {
+            sum += self.read(thread.join("schedstat"))?.number_between("", " ")?;
+        }
+        Ok(sum)
+    }
+
     /// Reads what a process uses. Fails if it has ended.
     pub fn usage(&mut self, pid: u32) -> Measured<Usage> {
         let folder = PathBuf::from(format!("/proc/{pid}"));

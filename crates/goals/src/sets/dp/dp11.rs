@@ -1,8 +1,6 @@
 //! DP11: an idle host with 100 ports whose guests do nothing, and a lone frame that wakes the
 //! fabric.
 
-use std::path::Path;
-
 use crate::figure::{Bound, Value, shown};
 use crate::lab::{DaemonOptions, Lab};
 use crate::machine::Doc;
@@ -33,13 +31,13 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let fabric = lab.fabric_pid()?;
     // No request reaches the daemon or the fabric meanwhile.
     lab.sleep(2.0)?;
-    let before = cpu_ns(lab, fabric)?;
+    let before = lab.cpu_ns(fabric)?;
     lab.sleep(seconds)?;
-    let after = cpu_ns(lab, fabric)?;
+    let after = lab.cpu_ns(fabric)?;
     let [first, second] = sockets(lab, PAIRS);
     let words = format!("switch {first} {second} --mode traversal --pause 3 --duration {frames} --cpu 1");
     let report = lab.bench_by(&lab.bench_command(words).preferred())?;
-    let awake = cpu_ns(lab, fabric)? - after;
+    let awake = lab.cpu_ns(fabric)? - after;
     lab.end_jobs();
 
     let percent = |used: f64, seconds: f64| used / seconds / 1e7;
@@ -97,14 +95,4 @@ fn is_up(port: &Doc) -> bool {
     let is_own = port.text("owner").is_ok_and(|owner| owner.starts_with("external/dp11-"));
     let has_received = port.number("counters.rx_frames").is_ok_and(|frames| frames > 0.0);
     is_own && has_received && port.matches(&[("link", "up")])
-}
-
-/// Run time of all threads of a process, in ns.
-fn cpu_ns(lab: &mut Lab, pid: u32) -> Measured<f64> {
-    let threads = lab.machine().list(Path::new(&format!("/proc/{pid}/task")))?;
-    let mut sum = 0.0;
-    for thread in threads {
-        sum += lab.read(thread.join("schedstat"))?.number_between("", " ")?;
-    }
-    Ok(sum)
 }

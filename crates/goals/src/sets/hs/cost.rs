@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn each_goal_that_compares_builds_is_measured() {
-        for (id, switched) in [("SE14", 6), ("UP14", 5), ("UP15", 3)] {
+        for (id, switched) in [("SE14", 6), ("UP14", 5), ("UP15", 3), ("QP14", 1)] {
             let row = ALL.iter().flat_map(|set| set.rows).find(|row| row.id == id).unwrap();
             let compared = row.goals.iter().filter(|goal| goal.bounds == BOUND).count();
             assert_eq!((loads_of(row).len(), compared), (switched, switched + 1), "{id}");

@@ -3,6 +3,7 @@
 mod guests;
 mod qp1;
 mod qp13;
+mod qp14;
 mod qp2;
 mod qp3;
 mod qp4;
@@ -13,5 +14,5 @@ use super::Set;
 pub(super) const SET: Set = Set {
     name: "QP",
     what: "sockets at memory speed",
-    rows: &[&qp1::ROW, &qp2::ROW, &qp3::ROW, &qp4::ROW, &qp5::ROW, &qp13::ROW],
+    rows: &[&qp1::ROW, &qp2::ROW, &qp3::ROW, &qp4::ROW, &qp5::ROW, &qp13::ROW, &qp14::ROW],
 };
