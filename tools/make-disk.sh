@@ -9,14 +9,14 @@ work=$(mktemp -d "$(dirname "$out")/disk.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 cp "$guest" "$work/taut-guest"
-# The agent is installed by the commands that the guide gives, word for word. Without a running
-# systemd (SYSTEMD_OFFLINE), `systemctl start` does nothing.
+# The agent is installed by the commands that the guide gives, word for word. Nothing is started,
+# since no systemd runs.
 guide=$(dirname "$0")/../docs/guide/operations.md
 {
   echo 'set -e; cd /root'
   sed -n '/^<!-- run by: tools\/make-disk.sh -->$/,/^```$/p' "$guide" | sed '/^<!--/d; /^```/d'
 } >"$work/install-agent.sh"
-grep -q systemctl "$work/install-agent.sh" || { echo "disk: $guide has no commands for the agent" >&2; exit 1; }
+grep -q 'taut-guest install' "$work/install-agent.sh" || { echo "disk: $guide has no commands for the agent" >&2; exit 1; }
 echo "disk: unpacking Debian $VERSION_CODENAME"
 # The system's own apt sources are used, so no mirror is named here.
 mmdebstrap --quiet --mode=root --variant=minbase --aptopt='Apt::Install-Recommends "false"' \

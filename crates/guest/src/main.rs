@@ -4,16 +4,15 @@ mod addresses;
 mod agent;
 mod check;
 mod init;
+mod install;
 mod patience;
 mod port;
+mod queue_pairs;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser};
-
-/// systemd's unit of the agent.
-const UNIT: &str = include_str!("../taut-guest.service");
 
 /// taut's program for inside a VM.
 #[derive(Debug, Parser)]
@@ -30,6 +29,12 @@ enum Command {
     /// The report states each setting that differs, and why it matters. Exit status 1 if something
     /// is bad.
     Check(check::CheckArgs),
+    /// Install the agent, the preload library and the permission for queue pairs in this VM.
+    ///
+    /// May be repeated. Prints what it has changed.
+    Install(install::InstallArgs),
+    /// Print the memory for queue pairs of this VM.
+    QueuePairs(queue_pairs::QueuePairsArgs),
     /// Write this program's manual pages to a folder.
     Man {
         /// Folder to write them to
@@ -45,10 +50,12 @@ fn main() -> ExitCode {
         Command::Agent(args) => agent::run(&args),
         Command::Addresses => addresses::configure(),
         Command::Unit => {
-            print!("{UNIT}");
+            print!("{}", install::UNIT);
             Ok(())
         }
         Command::Check(args) => return check::run(&args),
+        Command::Install(args) => install::run(&args),
+        Command::QueuePairs(args) => return queue_pairs::run(&args),
         Command::Man { dir } => clap_mangen::generate_to(Command::command(), dir),
     };
     match outcome {

@@ -27,14 +27,36 @@ type Identity = (u64, u64, u64);
 /// The memory that this process has mapped and still uses.
 static MAPPED: Mutex<Vec<(Identity, Weak<Memory>)>> = Mutex::new(Vec::new());
 
+/// A device with memory for queue pairs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Its path, such as `/dev/dax0.0`.
+    pub path: PathBuf,
+    /// Number of its channels: each serves one connection.
+    pub channels: u32,
+    /// Bytes of each of a channel's two rings.
+    pub ring_len: u32,
+}
+
+/// Finds the memory for queue pairs of this machine, or looks whether `device` is that.
+pub fn find_device(device: Option<&Path>) -> Result<Device, NotAttached> {
+    let (path, region) = found(device)?;
+    let geometry = region.geometry();
+    Ok(Device { path, channels: geometry.channels(), ring_len: geometry.ring_len() })
+}
+
 /// Returns the region of this device, or that of the first DAX device which has one.
 pub(crate) fn region(device: Option<&Path>) -> Result<Region, NotAttached> {
+    Ok(found(device)?.1)
+}
+
+fn found(device: Option<&Path>) -> Result<(PathBuf, Region), NotAttached> {
     let Some(device) = device else { return search(Path::new(DEVICES), Path::new(NVDIMMS)) };
-    open(device)
+    Ok((device.to_owned(), open(device)?))
 }
 
 /// Searches a folder of devices. The most telling error of all devices counts.
-fn search(devices: &Path, nvdimms: &Path) -> Result<Region, NotAttached> {
+fn search(devices: &Path, nvdimms: &Path) -> Result<(PathBuf, Region), NotAttached> {
     let names = fs::read_dir(devices).into_iter().flatten().flatten().map(|entry| entry.file_name());
     let mut paths: Vec<PathBuf> = names
         .filter(|name| name.to_str().is_some_and(|name| name.starts_with(DAX)))
@@ -45,7 +67,7 @@ fn search(devices: &Path, nvdimms: &Path) -> Result<Region, NotAttached> {
     let mut worst = if is_missing { NotAttached::NoDriver } else { NotAttached::NoDevice };
     for path in paths {
         match open(&path) {
-            Ok(region) => return Ok(region),
+            Ok(region) => return Ok((path, region)),
             // The memory of something else.
             Err(NotAttached::Region { source: RegionError::Header(HeaderError::Magic(_)), .. }) => {}
             Err(error) => worst = error,
@@ -127,7 +149,7 @@ mod tests {
         Geometry::of(LEN).unwrap().header().to_vec()
     }
 
-    fn searched(folder: &tempfile::TempDir) -> Result<Region, NotAttached> {
+    fn searched(folder: &tempfile::TempDir) -> Result<(PathBuf, Region), NotAttached> {
         search(folder.path(), Path::new("/nonexistent"))
     }
 
@@ -138,8 +160,12 @@ mod tests {
         device(folder.path(), "dax0.0", b"something else");
         device(folder.path(), "sda", &header());
         assert!(matches!(searched(&folder), Err(NotAttached::NoDevice)));
-        device(folder.path(), "dax1.0", &header());
-        assert_eq!(searched(&folder).unwrap().geometry(), Geometry::of(LEN).unwrap());
+        let path = device(folder.path(), "dax1.0", &header());
+        let (found, region) = searched(&folder).unwrap();
+        let geometry = Geometry::of(LEN).unwrap();
+        assert_eq!((&found, region.geometry()), (&path, geometry));
+        let device = Device { path, channels: geometry.channels(), ring_len: geometry.ring_len() };
+        assert_eq!(find_device(Some(&found)).unwrap(), device);
     }
 
     #[test]

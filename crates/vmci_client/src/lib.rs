@@ -55,6 +55,7 @@ mod waiting;
 mod tests;
 
 pub use attached::Attached;
+pub use device::{Device, find_device};
 pub use options::Options;
 pub use reason::NotAttached;
 pub use time::Wait;
