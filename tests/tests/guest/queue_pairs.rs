@@ -25,8 +25,21 @@ fn guest_with_probe(taut: &Taut, image: &Path, name: &str, script: &str) -> Path
     command.arg(bin_dir().join("libtaut_vmci.so"));
     command.args([taut.file("no.map", ""), taut.file(&format!("{name}.script"), script)]).arg(&out);
     command.args([bin_dir().join("examples/queue_pair_probe"), bin_dir().join("qp_pump")]);
+    command.arg(c_program(taut));
     assert!(command.status().unwrap().success());
     out
+}
+
+/// Compiles the example of the library for C programs.
+fn c_program(taut: &Taut) -> PathBuf {
+    let program = taut.dir().join("c_stream");
+    let crate_of_library = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("crates/vmci_c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-O2", "-I"]).arg(crate_of_library.join("include"));
+    compiler.arg(crate_of_library.join("examples/stream.c")).arg(bin_dir().join("libtaut_vmci_c.a"));
+    compiler.args(["-lpthread", "-ldl", "-lm", "-o"]).arg(&program);
+    assert!(compiler.status().unwrap().success());
+    program
 }
 
 fn vm_file(image: &Path, head: &str, vmci: &str) -> String {
@@ -131,10 +144,11 @@ fn measured(log: &str) -> Vec<(String, String, Option<u64>)> {
 #[test]
 fn bytes_go_through_rings_of_both_guests_or_of_one() {
     let wait = "until [ -c /dev/dax0.0 ] && [ -c /dev/vsock ]; do sleep 0.2; done";
-    let server = format!("{wait}\nqp_pump listen 7000\n");
+    let server = format!("{wait}\nc_stream listen 7001 &\nqp_pump listen 7000\n");
     let client = format!(
         "{wait}\nfor how in --wait=60 --packets; do\n\
          qp_pump connect 1001 7000 $how --bytes 16M --size 256,64K --rounds 100 --check\ndone\n\
+         c_stream connect 1001 7001 256 4000000\n\
          echo pump: done.\n"
     );
     let taut = Taut::start();
@@ -154,6 +168,11 @@ fn bytes_go_through_rings_of_both_guests_or_of_one() {
         })
         .collect();
     assert_eq!(measured(&log), expected, "{log}");
+    for wanted in ["stream: by a ring", "the receiver found 4000000 of 4000000 bytes right"] {
+        assert!(log.contains(wanted), "{wanted}: {log}");
+    }
+    let log = taut.ok(["vm", "log", "server"]);
+    assert!(log.contains("stream: by a ring"), "{log}");
 }
 
 #[test]
