@@ -45,6 +45,9 @@ struct Arguments {
     /// Number of concurrent connections.
     #[arg(long, default_value_t = 5)]
     sessions: u32,
+    /// Attach both ends of each connection to queue pairs.
+    #[arg(long)]
+    rings: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -62,13 +65,14 @@ fn main() -> Result<()> {
     let Answer::Cid(cid) = receiver.call(Request::Cid, PATIENCE)? else {
         bail!("no context ID was answered")
     };
-    let serve = Serve { address: Some(Address::ANY_VSOCK), port: 0, socket_size: Some(SOCKET) };
+    let way = |address: Address| if arguments.rings { address.attached() } else { address };
+    let serve = Serve { address: Some(way(Address::ANY_VSOCK)), port: 0, socket_size: Some(SOCKET) };
     let Answer::Server(server) = receiver.call(Request::Serve(serve), PATIENCE)? else {
         bail!("no server was answered")
     };
     let mut load = Load {
         sender: Client::connect(from.display().to_string(), from, PATIENCE)?,
-        cid,
+        to: way(Address::Vsock(cid)),
         port: server.port,
         arguments,
     };
@@ -82,7 +86,7 @@ fn main() -> Result<()> {
 
 struct Load {
     sender: Client,
-    cid: u32,
+    to: Address,
     port: u16,
     arguments: Arguments,
 }
@@ -91,7 +95,7 @@ impl Load {
     fn stream(&self, duration: Duration) -> Request {
         let duration_ms = duration.as_millis() as u64;
         Request::Stream(Stream {
-            to: Address::Vsock(self.cid),
+            to: self.to.clone(),
             port: self.port,
             socket_size: Some(SOCKET),
             send_size: MESSAGE,
@@ -173,7 +177,7 @@ impl Load {
     /// Returns the time when a new connection has exchanged a message.
     fn reach(&mut self, since: Instant) -> Option<Instant> {
         while since.elapsed() < HUNG {
-            let (to, port) = (Address::Vsock(self.cid), self.port);
+            let (to, port) = (self.to.clone(), self.port);
             let rr = Rr { to, port, socket_size: None, interval_us: None, size: 1, duration_ms: 1 };
             if self.sender.call(Request::Rr(rr), PATIENCE).is_ok() {
                 return Some(Instant::now());

@@ -9,6 +9,15 @@ impl Lab<'_> {
     /// (`mode` is `upgrade`) or killed (`kill`), and returns what it found. Fails unless all of
     /// these `times` happened.
     pub fn under_streams(&mut self, mode: &str, times: u32) -> Measured<Doc> {
+        self.under_streams_with(mode, times, "")
+    }
+
+    /// Like [`Self::under_streams`], with both ends of each stream attached to queue pairs.
+    pub fn under_attached_streams(&mut self, mode: &str, times: u32) -> Measured<Doc> {
+        self.under_streams_with(mode, times, "--rings")
+    }
+
+    fn under_streams_with(&mut self, mode: &str, times: u32, words: &str) -> Measured<Doc> {
         let program = self.example("taut-bench", "socket_restart")?;
         let taut = self.program("taut").display().to_string();
         // The process is looked up each time, because it is another one then.
@@ -20,6 +29,7 @@ impl Lab<'_> {
         let [from, to] = [self.vm_agent("a")?, self.vm_agent("b")?];
         let command = Command::new(program)
             .args([&from, &to, "--mode", mode, "--events", &times.to_string(), "--command", &event])
+            .args(words)
             .preferred()
             .limit(3600)
             .record(mode);

@@ -8,11 +8,12 @@ mod qp2;
 mod qp3;
 mod qp4;
 mod qp5;
+mod qp9;
 
 use super::Set;
 
 pub(super) const SET: Set = Set {
     name: "QP",
     what: "sockets at memory speed",
-    rows: &[&qp1::ROW, &qp2::ROW, &qp3::ROW, &qp4::ROW, &qp5::ROW, &qp13::ROW, &qp14::ROW],
+    rows: &[&qp1::ROW, &qp2::ROW, &qp3::ROW, &qp4::ROW, &qp5::ROW, &qp9::ROW, &qp13::ROW, &qp14::ROW],
 };
