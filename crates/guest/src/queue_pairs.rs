@@ -1,6 +1,5 @@
 //! `taut-guest queue-pairs`: the memory for queue pairs of this VM (decision record 0042).
 
-use std::error::Error as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -36,9 +35,7 @@ fn described(device: &Device) -> String {
 }
 
 fn refused(reason: &NotAttached) -> String {
-    let causes = std::iter::successors(reason.source(), |cause| cause.source());
-    let causes: String = causes.map(|cause| format!(": {cause}")).collect();
-    format!("error: {reason}{causes}\nhint: {}\n", reason.hint())
+    format!("error: {}\nhint: {}\n", reason.with_causes(), reason.hint())
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! `errno` for the errors of the client library, as the header lists them.
 
-use std::error::Error as _;
 use std::io;
 
 use taut_vmci_client::{NotAttached, Status};
@@ -19,9 +18,7 @@ pub(crate) fn of_reason(reason: &NotAttached) -> i32 {
 
 /// The reason with its causes and its hint, in one line.
 pub(crate) fn text(reason: &NotAttached) -> String {
-    let causes = std::iter::successors(reason.source(), |cause| cause.source());
-    let causes: String = causes.map(|cause| format!(": {cause}")).collect();
-    format!("{reason}{causes}; hint: {}", reason.hint())
+    format!("{}; hint: {}", reason.with_causes(), reason.hint())
 }
 
 /// `errno` for an error of reading or writing.

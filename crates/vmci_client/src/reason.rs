@@ -77,6 +77,13 @@ impl NotAttached {
         matches!(self, Self::Unanswered(_) | Self::Answer(_) | Self::NoChannel { .. })
     }
 
+    /// The reason and its causes, in one line.
+    pub fn with_causes(&self) -> String {
+        let first: &dyn std::error::Error = self;
+        let all = std::iter::successors(Some(first), |error| (*error).source());
+        all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    }
+
     /// Says in a line what a user can do about it.
     pub fn hint(&self) -> &'static str {
         match self {

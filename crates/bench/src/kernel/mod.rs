@@ -17,7 +17,6 @@ mod tests;
 mod vsock;
 mod wake_ups;
 
-use std::error::Error as _;
 use std::fs;
 use std::io;
 
@@ -160,9 +159,8 @@ impl Backend for Kernel {
 /// Returns the error for a system call that failed. Unexpected errors get a hint where to look.
 fn failed(what: &str, error: &io::Error) -> AgentError {
     if let Some(reason) = error.get_ref().and_then(|reason| reason.downcast_ref::<NotAttached>()) {
-        let causes = std::iter::successors(reason.source(), |cause| cause.source());
-        let causes: String = causes.map(|cause| format!(": {cause}")).collect();
-        return AgentError::new(format!("{what} with a queue pair: {reason}{causes}"), reason.hint());
+        let message = format!("{what} with a queue pair: {}", reason.with_causes());
+        return AgentError::new(message, reason.hint());
     }
     let hint = match error.kind() {
         io::ErrorKind::PermissionDenied => "run the agent as root",

@@ -29,7 +29,7 @@ impl Line {
     fn vsock(socket: OwnedFd, options: Option<&Options>) -> Self {
         let (attached, reason) = match options.map(|options| Attached::attach(&socket, options)) {
             Some(Ok(attached)) => (Some(attached), None),
-            Some(Err(reason)) => (None, Some(format!("{:#}; hint: {}", with_causes(&reason), reason.hint()))),
+            Some(Err(reason)) => (None, Some(format!("{}; hint: {}", reason.with_causes(), reason.hint()))),
             None => (None, None),
         };
         Self { socket: socket.into(), attached, is_tcp: false, reason }
@@ -73,12 +73,6 @@ impl Line {
             None => Ok(rustix::net::shutdown(&self.socket, Shutdown::Write)?),
         }
     }
-}
-
-/// The error and its causes in one line.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// How the bytes of an end go.

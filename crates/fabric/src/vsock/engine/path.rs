@@ -34,7 +34,7 @@ use crate::vsock::proto::{
     PacketSlots, Party, Side, SocketType, Verdict,
 };
 use crate::vsock::queue_pair::QueuePairs;
-use crate::vsock::sched::{Allowance, Batch, MAX_TURN_BYTES, Place, Schedule, Served};
+use crate::vsock::sched::{Ahead, Allowance, Batch, MAX_TURN_BYTES, Place, Schedule, Served};
 
 /// Most packets taken from one guest in a row; then other guests have their turn.
 const MAX_BURST: usize = 64;
@@ -122,7 +122,8 @@ impl VsockSwitch {
                 device.counters.add(SocketWord::TxBytes, header.len.into());
                 let flow = &mut connection.flows[side];
                 let credit = flow.promise.limit(&flow.window);
-                self.sched.stream_pace.on_payload(&mut flow.one_way, header.len, credit, now);
+                let ahead = Ahead { credit, ring: sender.slots.len() };
+                self.sched.stream_pace.on_payload(&mut flow.one_way, header.len, ahead, now);
             }
             Verdict::Violation => {
                 device.counters.add(SocketWord::Malformed, 1);

@@ -35,6 +35,11 @@ impl PacketSlots {
         }
     }
 
+    /// Number of slots.
+    pub(crate) fn len(&self) -> u32 {
+        self.0.len() as u32
+    }
+
     /// The packet with this number.
     pub(crate) fn get(&self, packet: u16) -> QueuedPacket {
         self.0[usize::from(packet)]

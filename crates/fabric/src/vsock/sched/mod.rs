@@ -31,7 +31,7 @@ pub(crate) use self::pace::{MAX_EMPTY_LOOKS, Pace};
 pub(crate) use self::polling::Polling;
 pub(crate) use self::sharing::Sharing;
 pub(crate) use self::starving::{LONG, Starving};
-pub(crate) use self::stream_pace::StreamPace;
+pub(crate) use self::stream_pace::{Ahead, StreamPace};
 pub(crate) use self::turns::{MAX_TURN_BYTES, Place, Served, Turns};
 pub(crate) use self::unpublished::Unpublished;
 use super::proto::{Actions, ConnId, Connection, FlowId, GuestIdx, Sides};
