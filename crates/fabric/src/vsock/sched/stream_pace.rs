@@ -32,12 +32,14 @@ const PART: u32 = 2;
 /// Packets, and bytes, a microsecond from which on a stream is fast.
 const FAST_PACKETS: f64 = 0.2;
 const FAST_BYTES: f64 = 500.0;
-/// A bad sleep adds so much to the score, a good one takes 1 from it. So sleeps end if more than a
-/// quarter of them are bad.
-const BAD: u32 = 3;
+/// A sleep that was too long adds so much to the score, another one takes 1 from it. So sleeps end
+/// if more than a quarter of them are too long.
+const TOO_LONG: u32 = 3;
 /// Score that ends the sleeps. A few bad sleeps tell nothing: guests and the thread wait for their
 /// CPUs now and then.
-const TOO_BAD: u32 = 24;
+const TOO_OFTEN: u32 = 24;
+/// So many sleeps in a row that were not worth it end the sleeps.
+const IN_VAIN: u32 = 8;
 /// Time without sleeps after bad ones. It doubles each time, since each trial costs a fast stream
 /// some time.
 const SHORTEST_REST: Duration = Duration::from_millis(100);
@@ -59,8 +61,10 @@ pub(crate) struct StreamPace {
     sleep: Option<Duration>,
     /// Number of sleeps since there was a time without.
     sleeps: u32,
-    /// How bad these were: see [`BAD`].
+    /// How often these were too long: see [`TOO_LONG`].
     score: u32,
+    /// Number of sleeps in a row that were not worth it.
+    in_vain: u32,
     /// Length and end of the last time without sleeps.
     rest: Duration,
     not_before: Option<Instant>,
@@ -116,21 +120,19 @@ impl StreamPace {
         if self.sleep.is_none() {
             return self.begin_sleeps(now);
         }
-        let is_worth_it = self.packets >= ENOUGH_PACKETS || self.bytes >= ENOUGH_BYTES;
-        let was_bad = match self.sleep {
-            Some(_) if self.is_fast(now) => true,
-            Some(SHORTEST) => self.is_much,
-            Some(LONGEST) => !is_worth_it,
-            _ => false,
-        };
-        // An empty look tells nothing: a sender that has used up its credit sends in every other one.
+        // An empty look does not make up for a sleep that was too long: a sender that has used up its
+        // credit sends in every other one.
         let is_empty = self.packets == 0;
-        self.score = match was_bad {
-            true => self.score + BAD,
-            false => self.score.saturating_sub(u32::from(!is_empty)),
+        self.score = match self.sleep {
+            _ if self.is_fast(now) => self.score + TOO_LONG,
+            Some(SHORTEST) if self.is_much => self.score + TOO_LONG,
+            _ => self.score.saturating_sub(u32::from(!is_empty)),
         };
+        let is_worth_it = self.packets >= ENOUGH_PACKETS || self.bytes >= ENOUGH_BYTES;
+        let was_in_vain = self.sleep == Some(LONGEST) && !is_worth_it;
+        self.in_vain = if was_in_vain { self.in_vain + 1 } else { 0 };
         let sleep = match self.sleep {
-            _ if self.score >= TOO_BAD => None,
+            _ if self.score >= TOO_OFTEN || self.in_vain >= IN_VAIN => None,
             Some(last) if self.is_much && !is_empty => Some((last / 2).max(SHORTEST)),
             Some(last) if !is_empty => Some((2 * last).min(LONGEST)),
             last => last,
@@ -180,7 +182,7 @@ impl StreamPace {
         let is_first = self.rest.is_zero() || self.sleeps >= GOOD;
         self.rest = if is_first { SHORTEST_REST } else { (2 * self.rest).min(LONGEST_REST) };
         self.not_before = Some(now + self.rest);
-        (self.sleeps, self.score) = (0, 0);
+        (self.sleeps, self.score, self.in_vain) = (0, 0, 0);
     }
 }
 
