@@ -45,7 +45,7 @@ const IN_VAIN: u32 = 8;
 const SHORTEST_REST: Duration = Duration::from_millis(100);
 const LONGEST_REST: Duration = Duration::from_millis(3200);
 /// Shortest time without sleeps, which tells how fast a stream is.
-const WITHOUT: Duration = Duration::from_millis(1);
+const WITHOUT: Duration = Duration::from_millis(10);
 /// Sleeps in a row after which the next time without sleeps is the shortest again.
 const GOOD: u32 = 256;
 
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn a_stream_that_is_fast_before_the_first_sleep_is_not_tried() {
         let (mut pace, mut flow, now) = streaming();
-        assert_eq!(look(&mut pace, &mut flow, (300, 64), now), None);
+        assert_eq!(look(&mut pace, &mut flow, (3000, 64), now), None);
         assert_eq!(pace.not_before, Some(now + SHORTEST_REST));
     }
 
