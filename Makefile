@@ -71,7 +71,7 @@ test-host: build ## Tests that need root and network namespaces
 
 .PHONY: test-guest
 test-guest: build images pump ## Tests that boot VMs in QEMU
-	$(CARGO) build --release $(INSTALLED) --example tcp_program --example queue_pair_probe
+	$(CARGO) build --release $(INSTALLED) --example tcp_program --example queue_pair_probe --example seqpacket --example datagrams
 	$(CARGO) test $(TIERS) --no-run
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test guest -- --test-threads=1 $(SLOW:%=--skip %)
 
@@ -83,7 +83,7 @@ test-slow: setup-test build images ## Tests that take many minutes, in nested ho
 
 .PHONY: test-hidden
 test-hidden: setup-test build images pump ## Show that tests fail without a prerequisite
-	$(CARGO) build --release $(INSTALLED) --example tcp_program --example queue_pair_probe
+	$(CARGO) build --release $(INSTALLED) --example tcp_program --example queue_pair_probe --example seqpacket --example datagrams
 	$(CARGO) test $(TIERS) --no-run
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test hidden -- --test-threads=1 --nocapture
 

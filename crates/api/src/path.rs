@@ -42,6 +42,8 @@ pub const VM: NamedPath = NamedPath("/v1/vms/{name}");
 pub const VM_POWER: NamedPath = NamedPath("/v1/vms/{name}/power");
 /// KVM's counters of one VM.
 pub const VM_KVM: NamedPath = NamedPath("/v1/vms/{name}/kvm");
+/// All connections of VMCI sockets.
+pub const VMCI_CONNECTIONS: &str = "/v1/vmci/connections";
 /// All vSwitches.
 pub const VSWITCHES: &str = "/v1/vswitches";
 /// One vSwitch.

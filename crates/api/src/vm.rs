@@ -71,6 +71,11 @@ pub struct VmSpec {
     /// The VMCI device; absent for a VM without VMCI sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vmci: Option<VmciSpec>,
+    /// Size of the memory for queue pairs of a VMCI device that was removed while the VM runs: the
+    /// process has the memory until it ends. Never part of a document.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub leftover_queue_pairs: Bytes,
     /// Latency sensitivity (LS-1 latency sensitivity).
     #[serde(default)]
     pub latency_sensitivity: LatencySensitivity,
@@ -81,9 +86,10 @@ impl VmSpec {
     /// where the host has them.
     pub const MEMORY_STEP: Bytes = Bytes::mib(2);
 
-    /// Returns the size of the memory for queue pairs of the VMCI device; 0 without any.
+    /// Returns the size of the memory for queue pairs of the VMCI device, or of one that was
+    /// removed and whose memory is still there; 0 without any.
     pub fn queue_pairs(&self) -> Bytes {
-        self.vmci.as_ref().map(VmciSpec::queue_pairs).unwrap_or_default()
+        self.vmci.as_ref().map_or(self.leftover_queue_pairs, VmciSpec::queue_pairs)
     }
 }
 
@@ -105,6 +111,7 @@ impl Default for VmSpec {
             nics: Vec::new(),
             passthrough: Vec::new(),
             vmci: None,
+            leftover_queue_pairs: Bytes(0),
             latency_sensitivity: LatencySensitivity::default(),
         }
     }

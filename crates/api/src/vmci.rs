@@ -1,6 +1,8 @@
 //! VMCI sockets (ESX: `vmci0.*`): stream sockets between machines, addressed by context ID. Guests
 //! use them as `AF_VSOCK`.
 
+mod connection;
+
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -9,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 use utoipa::ToSchema;
 
+pub use self::connection::{Carrier, SocketKind, VmciConnection, VmciEnd};
 use crate::name::BadName;
 use crate::word::removes;
 use crate::{Bytes, Name};

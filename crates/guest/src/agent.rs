@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_unit_starts_the_agent_as_it_is_installed() {
-        let unit = crate::UNIT;
+        let unit = crate::install::UNIT;
         assert!(unit.contains("ExecStart=/usr/local/sbin/taut-guest agent\n"), "{unit}");
         assert!(unit.contains("WantedBy=multi-user.target"), "{unit}");
     }

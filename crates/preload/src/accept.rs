@@ -10,10 +10,12 @@ use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketFlags, acceptfrom_with, getsockname, sockopt};
 
 use crate::address::{self, Sees};
+use crate::gather;
 use crate::hidden::closing;
 use crate::listener::{hand_over, tcp_name};
 use crate::map::Machine;
 use crate::options::inherit;
+use crate::rings;
 use crate::say::{complain, tell};
 use crate::state::{TABLE, map};
 use crate::sys::{Name, at, option};
@@ -100,6 +102,8 @@ fn vmci(fd: RawFd, listener: Listener, flags: c_int) -> Look {
         return Look::Failed(Errno::MFILE);
     }
     tell!("accept {local}: {machine} port {port} as {peer}");
+    rings::begin(number);
+    gather::begin(number);
     // From here on the descriptor belongs to the program.
     std::mem::forget(accepted);
     Look::Vmci(number, peer)

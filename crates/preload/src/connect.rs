@@ -19,10 +19,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, socket_wi
 use crate::address;
 use crate::descriptors::duplicates;
 use crate::dial::{Limits, Line, Source, dial};
+use crate::gather;
 use crate::listener::now;
 use crate::lookup::{connection, listener};
 use crate::map::{Map, Peer};
 use crate::options::inherit;
+use crate::rings;
 use crate::say::{complain, tell};
 use crate::state::{TABLE, owns};
 use crate::sys::{Name, at, option, replace, set_option, tcp_state};
@@ -62,7 +64,13 @@ pub(crate) fn again(fd: RawFd) -> Option<Errno> {
 
 /// Tries to connect a socket to this address by VMCI. The socket may be of any kind.
 pub(crate) fn attempt(fd: RawFd, to: SocketAddr, map: &Map) -> Attempt {
-    let (Some(peer), Some(tcp)) = (map.peer(to), Tcp::look(fd)) else { return Attempt::Tcp(None) };
+    let Some(peer) = map.peer(to) else { return Attempt::Tcp(None) };
+    let Some(tcp) = Tcp::look(fd) else {
+        if option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_UDP) {
+            tell!("connect {to}: stays UDP: lines of the map are for TCP");
+        }
+        return Attempt::Tcp(None);
+    };
     // The number may have been that of a listener, closed without the library noticing.
     let _ = listener(fd);
     match try_it(fd, &tcp, to, (peer, map)) {
@@ -140,6 +148,8 @@ fn try_it(
         }
     }
     tell!("connect {to}: {} port {port}", peer.target);
+    rings::begin(fd);
+    gather::begin(fd);
     Ok(if non_blocking { Err(Errno::INPROGRESS) } else { Ok(()) })
 }
 
@@ -222,6 +232,8 @@ fn blocking_limits(fd: RawFd) -> Limits {
 /// Dissolves a connection (`connect` with `AF_UNSPEC`): the descriptor and its duplicates become a
 /// new TCP socket.
 pub(crate) fn dissolve(fd: RawFd, connection: Connection) -> Result<(), Errno> {
+    gather::share(fd);
+    rings::leave(fd);
     let family = if connection.peer.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = fcntl_getfl(at(fd)?)?;
     let mut kind = SocketFlags::CLOEXEC;

@@ -17,7 +17,7 @@ use crate::state::{TABLE, owns};
 use crate::sys::at;
 use crate::table::{Held, Listener, State};
 use crate::tcp_accept::undisturbed;
-use crate::watch;
+use crate::{rings, watch};
 
 /// Moves a hidden descriptor away from a number that the program is about to use.
 pub(crate) fn make_way(number: RawFd) -> Result<(), Errno> {
@@ -29,6 +29,11 @@ pub(crate) fn make_way(number: RawFd) -> Result<(), Errno> {
         return Ok(());
     }
     for fd in TABLE.numbers() {
+        if TABLE.control(fd) == Some(number) {
+            let moved = hide(number, true)?;
+            TABLE.set_control(fd, Some(moved));
+            break;
+        }
         let Held::Listener(listener) = TABLE.get(fd) else { continue };
         if listener.vmci != Some(number) {
             continue;
@@ -74,6 +79,7 @@ pub(crate) fn duplicated(from: RawFd, to: RawFd, cloexec: bool) {
     if held != Held::Nothing {
         TABLE.set(to, held);
     }
+    rings::duplicated(from, to);
     // A connect of one of them concerns the other one, too.
     TABLE.duplicated(from, to);
 }

@@ -1,17 +1,19 @@
-//! Descriptors that the program does not know: the VMCI sockets of its listeners.
+//! Descriptors that the program does not know: the VMCI sockets of its listeners, the control
+//! connections of queue pairs, and the sockets of datagram carriers.
 //!
 //! A program can close one by a system call of its own, and another file may get the number. Each
 //! use therefore compares the socket's cookie with the one in the table.
 
 use std::os::fd::{AsRawFd as _, RawFd};
 
+use rustix::event::epoll;
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::net::sockopt;
 use rustix::process::{Resource, getrlimit};
 
 use crate::state::{TABLE, owns};
 use crate::sys::{self, at};
-use crate::table::{Held, Listener, State};
+use crate::table::{Edge, Held, Listener, State};
 
 /// Hidden descriptors have at least this number, or half of the process's limit if that is less.
 const HIDDEN_FROM: u64 = 960;
@@ -62,6 +64,25 @@ pub(crate) fn release(fd: RawFd, listener: Listener) {
     }
 }
 
+/// Closes the control connection of a queue pair at this number. The channel is free when no number
+/// of any process has it.
+pub(crate) fn end_control(fd: RawFd) {
+    let control = if owns() { TABLE.take_control(fd) } else { TABLE.control(fd) };
+    let Some(control) = control else { return };
+    // A process that was forked may have the same sockets, and then the instance would continue to
+    // watch them. The watches of a parent stay.
+    if owns()
+        && TABLE.edge(fd).has(Edge::WATCHED.and(Edge::OWN))
+        && let Ok(Some(watch)) = TABLE.watch(fd)
+        && let Ok(instance) = at(watch.epoll)
+    {
+        for number in [fd, control] {
+            let _ = at(number).and_then(|socket| epoll::delete(instance, socket));
+        }
+    }
+    unhide(control);
+}
+
 /// Forgets a hidden descriptor that the program has closed without the library noticing.
 pub(crate) fn lost(number: RawFd) {
     if !owns() {
@@ -76,6 +97,9 @@ pub(crate) fn lost(number: RawFd) {
                 _ => state,
             });
         }
+        if TABLE.control(fd) == Some(number) {
+            TABLE.set_control(fd, None);
+        }
     }
     if TABLE.is_hidden(number) {
         TABLE.forget(number);
@@ -89,7 +113,8 @@ pub(crate) fn closing(fd: RawFd) -> Result<(), Errno> {
         Held::Hidden(_) if is_there(fd) => return Err(Errno::BADF),
         Held::Hidden(_) => lost(fd),
         Held::Listener(listener) => release(fd, listener),
-        Held::Connection(_) | Held::Nothing => {}
+        Held::Connection(_) => end_control(fd),
+        Held::Nothing => {}
     }
     if TABLE.is_known(fd) && owns() {
         if TABLE.is_instance(fd) {
@@ -100,4 +125,39 @@ pub(crate) fn closing(fd: RawFd) -> Result<(), Errno> {
         TABLE.forget(fd);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+    use crate::table::{Connection, Way};
+
+    #[test]
+    fn a_hidden_descriptor_is_neither_attached_nor_gathered_whatever_its_number_was() {
+        const TRIES: usize = 100;
+        let socket = UnixDatagram::unbound().unwrap();
+        let cookie = sockopt::socket_cookie(&socket).unwrap();
+        let address = "192.0.2.1:1".parse().unwrap();
+        let connection =
+            Connection { cookie: cookie + 1, peer: address, local: address, no_delay: false, unasked: false };
+        let got_the_number = (0..TRIES).any(|_| {
+            let number = hide(socket.as_raw_fd(), true).unwrap();
+            // Now a connection that the program closes unseen.
+            TABLE.set(number, Held::Connection(connection));
+            TABLE.set_way(number, Way::Open);
+            TABLE.set_private(number);
+            sys::close(number).unwrap();
+            let again = hide(socket.as_raw_fd(), true).unwrap();
+            assert_eq!(TABLE.get(again), Held::Hidden(cookie));
+            assert_eq!(TABLE.way(again), Way::Packets);
+            assert!(!TABLE.is_private(again));
+            assert!(is_there(again));
+            unhide(again);
+            // Another test may have got it.
+            again == number
+        });
+        assert!(got_the_number);
+    }
 }

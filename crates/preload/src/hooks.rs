@@ -7,29 +7,74 @@
 #![allow(unsafe_code, reason = "C functions with C pointers")]
 
 mod connections;
+mod datagrams;
 mod descriptors;
+mod files;
+mod handlers;
 mod listeners;
+#[cfg(target_arch = "x86_64")]
+mod lists;
 mod options;
+mod processes;
 mod receives;
 mod sends;
 mod waits;
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libc::{sockaddr, socklen_t};
 use rustix::io::Errno;
 
 use crate::address::{LONGEST, decode, encode};
-use crate::sys::{NotCancelled, set_errno};
-use crate::{adopt, state};
+use crate::sys::{guard, set_errno};
+use crate::{adopt, gather, rings, state};
 
-/// Runs a decision, during which the thread is not cancelled. If it panics because of a bug in this
-/// library, the program continues with `otherwise`.
-fn guard<T>(otherwise: T, decision: impl FnOnce() -> T) -> T {
-    let _not_cancelled = NotCancelled::begin();
-    catch_unwind(AssertUnwindSafe(decision)).unwrap_or(otherwise)
+/// Sends gathered bytes before the program waits.
+fn before_waiting() {
+    if gather::is_on() {
+        guard((), gather::flush_all);
+    }
+}
+
+/// Prepares that the kernel or the C library moves bytes of connections by itself.
+fn before_files<const N: usize>(fds: [c_int; N]) {
+    for fd in fds {
+        if rings::concerns(fd) {
+            guard((), || rings::leave(fd));
+        }
+    }
+}
+
+/// Prepares that a new process may get connections.
+fn before_sharing_all() {
+    if rings::is_on() {
+        guard((), || rings::leave_if(true));
+    }
+    if gather::is_on() {
+        guard((), gather::share_all);
+    }
+}
+
+/// Prepares that another program replaces this one.
+fn before_exec() {
+    if rings::is_on() {
+        guard((), || rings::leave_if(true));
+    }
+    if gather::is_on() {
+        guard((), gather::executes);
+    }
+}
+
+/// Prepares that another number or writer may get a connection.
+fn before_sharing(fd: c_int) {
+    // The table does not know the numbers of a child of vfork, and the next program has no rings.
+    if rings::concerns(fd) && !state::owns() {
+        guard((), || rings::leave(fd));
+    }
+    if gather::is_on() {
+        guard((), || gather::share(fd));
+    }
 }
 
 /// Sets `errno` and returns `-1`.
@@ -75,9 +120,17 @@ extern "C" fn load() {
     crate::sys::after_fork(crate::tcp_accept::forked);
     guard((), || {
         if let Some(map) = state::load() {
+            gather::load();
+            rings::load(map);
             adopt::listeners(map);
         }
     });
+    // After the handler of `state`, which makes the child the owner of the table.
+    crate::sys::after_fork(crate::datagram::forked);
+}
+
+extern "C" fn unload() {
+    processes::ends();
 }
 
 /// Runs [`load`] when the library is loaded, before the program's main function.
@@ -87,3 +140,10 @@ extern "C" fn load() {
 #[cfg_attr(not(test), unsafe(link_section = ".init_array"))]
 #[cfg_attr(test, allow(dead_code))]
 static LOAD: extern "C" fn() = load;
+
+/// Runs [`unload`] when the program ends by `exit`, after its own functions of that kind.
+// SAFETY: as above.
+#[cfg_attr(not(test), used)]
+#[cfg_attr(not(test), unsafe(link_section = ".fini_array"))]
+#[cfg_attr(test, allow(dead_code))]
+static UNLOAD: extern "C" fn() = unload;

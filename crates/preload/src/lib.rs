@@ -21,13 +21,16 @@
 //! - `listener`, `accept`: beside the program's TCP socket, which stays at its descriptor, a VMCI
 //!   socket listens at a hidden one.
 //! - `tcp_accept`, `waiting`, `readiness`: accept, poll and select for the two sockets.
+//! - `datagram`: datagram sockets of `AF_VSOCK`, for programs that open such sockets themselves.
 //! - `table`: the library's knowledge of descriptors, without locks and without allocation.
 //! - `names`, `options`: the program continues to see TCP addresses and TCP options.
 //! - `hooks`, `real`, `sys`: the borders to the program, to the C library and to the kernel. Only
-//!   these and `waiting` have unsafe code.
+//!   these, `waiting` and the lock of `gather` have unsafe code.
+//! - `rings`: the bytes of connections go through memory that guest and host share.
+//! - `gather`: small writes become larger ones, on request.
 //!
-//! Bytes never pass through this library: the kernel itself reads, writes, polls, sends files and
-//! splices on the other socket.
+//! Without rings, bytes of connections never pass through this library: the kernel itself reads,
+//! writes, polls, sends files and splices on the other socket.
 //!
 //! `docs/guide/vmci.md` lists the differences from TCP.
 
@@ -37,9 +40,11 @@ mod accept;
 mod address;
 mod adopt;
 mod connect;
+mod datagram;
 mod descriptors;
 mod dial;
 mod few;
+mod gather;
 mod hidden;
 mod hooks;
 mod listener;
@@ -50,6 +55,7 @@ mod options;
 mod readiness;
 mod real;
 mod rights;
+mod rings;
 mod say;
 mod state;
 mod sys;

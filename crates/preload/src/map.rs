@@ -13,6 +13,8 @@
 //! listen *:6379  -> unix /run/taut/web1.sock    # on the host: that VM reaches it at CID 2
 //! local 10.0.0.6                                # local address of accepted connections
 //! patience 50 ms                                # timeout of a non-blocking connect
+//! rings on                                      # queue pairs, where there are some
+//! poll 50 us                                    # looks at queue pairs before a thread sleeps
 //! ```
 //!
 //! The first matching line counts. One file can serve all machines: lines about other machines also
@@ -45,6 +47,10 @@ pub(crate) struct Map {
     locals: Vec<IpAddr>,
     /// Timeout of a non-blocking connect to a mapped peer.
     pub(crate) patience: Duration,
+    /// True unless connections stay without queue pairs.
+    pub(crate) rings: bool,
+    /// Longest time that a call looks at a queue pair before its thread sleeps.
+    pub(crate) poll: Duration,
 }
 
 /// The ports of a line.

@@ -2,11 +2,12 @@
 //! order, usually the C library's.
 #![allow(unsafe_code, reason = "C functions by name")]
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libc::{
-    epoll_event, fd_set, iovec, msghdr, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+    epoll_event, fd_set, iovec, mmsghdr, msghdr, off_t, off64_t, pid_t, posix_spawn_file_actions_t,
+    posix_spawnattr_t, sighandler_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 use rustix::io::Errno;
 
@@ -28,6 +29,7 @@ pub(crate) fn find_all() {
     for (slot, name) in ALL {
         find(slot, name);
     }
+    find_addresses();
 }
 
 macro_rules! real {
@@ -57,6 +59,7 @@ macro_rules! real {
             ///
             /// # Safety
             /// As the C function's.
+            #[allow(non_snake_case, reason = "named like the function")]
             pub(crate) unsafe fn $name($($argument: $type),* $(, $($more)*)?) -> $result {
                 let found = find(&slots::$name, symbols::$name);
                 if found.is_null() {
@@ -87,12 +90,39 @@ macro_rules! real {
     }};
 }
 
+/// Functions with a variable number of arguments, which only their addresses are needed of.
+macro_rules! addresses {
+    ($($name:ident, $symbol:literal;)*) => {
+        $(
+            /// The address of the next function of this name.
+            pub(crate) fn $name() -> *mut c_void {
+                static SLOT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+                find(&SLOT, $symbol)
+            }
+        )*
+
+        fn find_addresses() {
+            $($name();)*
+        }
+    };
+}
+
+addresses! {
+    execl, c"execl";
+    execlp, c"execlp";
+    execle, c"execle";
+    dprintf, c"dprintf";
+    dprintf_chk, c"__dprintf_chk";
+}
+
 unsafe extern "C-unwind" {
     /// Ends the calling thread if it has been cancelled (`man 3 pthread_testcancel`).
     pub(crate) fn pthread_testcancel();
 }
 
 real! {
+    socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
+    bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
     connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
     listen(fd: c_int, backlog: c_int) -> c_int;
     accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
@@ -123,4 +153,38 @@ real! {
     recv(fd: c_int, bytes: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
     recvfrom(fd: c_int, bytes: *mut c_void, len: size_t, flags: c_int, from: *mut sockaddr, from_len: *mut socklen_t) -> ssize_t;
     recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
+    read(fd: c_int, bytes: *mut c_void, len: size_t) -> ssize_t;
+    readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t;
+    sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
+    sendfile64(to: c_int, from: c_int, offset: *mut off64_t, count: size_t) -> ssize_t;
+    splice(from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, count: size_t, flags: c_uint) -> ssize_t;
+    epoll_wait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int;
+    epoll_pwait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, signals: *const sigset_t) -> c_int;
+    epoll_pwait2(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, signals: *const sigset_t) -> c_int;
+    execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    execv(path: *const c_char, arguments: *const *const c_char) -> c_int;
+    execvp(file: *const c_char, arguments: *const *const c_char) -> c_int;
+    execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    execveat(folder: c_int, path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char, flags: c_int) -> c_int;
+    posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int;
+    posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int;
+    system(command: *const c_char) -> c_int;
+    vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    sigaction(signal: c_int, action: *const libc::sigaction, before: *mut libc::sigaction) -> c_int;
+    // These return pointers.
+    signal(signal: c_int, handler: sighandler_t) -> isize;
+    bsd_signal(signal: c_int, handler: sighandler_t) -> isize;
+    sysv_signal(signal: c_int, handler: sighandler_t) -> isize;
+    __sysv_signal(signal: c_int, handler: sighandler_t) -> isize;
+    ssignal(signal: c_int, handler: sighandler_t) -> isize;
+    sigset(signal: c_int, handler: sighandler_t) -> isize;
+    popen(command: *const c_char, kind: *const c_char) -> isize;
+    fdopen(fd: c_int, mode: *const c_char) -> isize;
+    // These do not return.
+    _exit(status: c_int) -> c_int;
+    _Exit(status: c_int) -> c_int;
 }

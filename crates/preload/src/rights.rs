@@ -6,7 +6,7 @@ use crate::hidden::closing;
 use crate::listener::{attach_again, hand_over};
 use crate::state::{TABLE, map};
 use crate::table::Held;
-use crate::{adopt, lookup};
+use crate::{adopt, gather, lookup, rings};
 
 /// Size of a `struct cmsghdr`: length including the header, level and type.
 const HEADER: usize = 16;
@@ -33,13 +33,20 @@ fn passed(mut control: &[u8]) -> impl Iterator<Item = RawFd> {
 }
 
 /// Gives up the VMCI ports of listeners that are about to be passed, so that the receiver can have
-/// them. Returns true if there was one.
+/// them. Returns true if there was one. Sends what connections have gathered.
 pub(crate) fn pass(control: &[u8]) -> bool {
     let mut any = false;
     for fd in passed(control) {
-        if let Held::Listener(listener) = TABLE.get(fd) {
-            any |= listener.vmci.is_some();
-            hand_over(listener);
+        match TABLE.get(fd) {
+            Held::Listener(listener) => {
+                any |= listener.vmci.is_some();
+                hand_over(listener);
+            }
+            Held::Connection(_) => {
+                gather::share(fd);
+                rings::leave(fd);
+            }
+            _ => {}
         }
     }
     any

@@ -3,7 +3,8 @@
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::process::getpid;
 
@@ -21,6 +22,9 @@ static MAP: OnceLock<Result<Map, MapError>> = OnceLock::new();
 /// its own descriptors, so it must not become the owner. A forked child becomes it at once, by
 /// [`forked`]. The word is 0 only in a child that was made without the C library's fork.
 static OWNER: OnceLock<&'static AtomicI32> = OnceLock::new();
+
+/// Runs in a child that was made without the C library's fork, when that is recognised.
+static UNSEEN: [OnceLock<extern "C" fn()>; 2] = [const { OnceLock::new() }; 2];
 
 /// Reads the map and returns it if it can be used. Called when the library is loaded, while the
 /// process may still read the file and nothing else runs.
@@ -70,16 +74,33 @@ pub(crate) fn map_for(fd: RawFd) -> Option<&'static Map> {
     }
 }
 
+/// Recognises a child that was made without the C library's fork. Costs one load in others.
+pub(crate) fn recognise_child() {
+    if OWNER.get().is_some_and(|owner| owner.load(Relaxed) == 0) {
+        owns();
+    }
+}
+
+/// Runs `handler`, of which there are two at most, in each child that was made without the C
+/// library's fork, as soon as it is recognised.
+pub(crate) fn when_forked_unseen(handler: extern "C" fn()) {
+    let _ = UNSEEN.iter().find(|place| place.set(handler).is_ok());
+}
+
 /// Tells whether this process may change the table.
 pub(crate) fn owns() -> bool {
     // Kernels before 4.14 cannot provide the word. A child of vfork is not recognised there.
     let Some(owner) = OWNER.get() else { return true };
     let this = getpid().as_raw_nonzero().get();
     match owner.load(Relaxed) {
-        0 => {
-            owner.store(this, Relaxed);
+        0 => {}
+        known => return known == this,
+    }
+    match owner.compare_exchange(0, this, Relaxed, Relaxed) {
+        Ok(_) => {
+            UNSEEN.iter().filter_map(OnceLock::get).for_each(|handler| handler());
             true
         }
-        known => known == this,
+        Err(known) => known == this,
     }
 }

@@ -3,10 +3,16 @@
 //! enter the library's own hooks.
 #![allow(unsafe_code, reason = "descriptors by number and options by number")]
 
+mod blocked;
+mod pieces;
+mod shared;
+mod threads;
+
 use std::ffi::c_int;
 use std::mem::size_of;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicI32;
 
@@ -14,6 +20,12 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix};
+use rustix::time::{ClockId, clock_gettime};
+
+pub(crate) use blocked::{Blocked, first_handler};
+pub(crate) use pieces::{Pieces, Room};
+pub(crate) use shared::{Lock, Locked, Record, records};
+pub(crate) use threads::{after_fork, around_fork, at_end_of_thread, start_thread};
 
 /// Borrows the descriptor with this number, which belongs to the program.
 pub(crate) fn at<'a>(fd: RawFd) -> Result<BorrowedFd<'a>, Errno> {
@@ -85,10 +97,44 @@ pub(crate) fn wiped_on_fork() -> Result<&'static AtomicI32, Errno> {
     Ok(unsafe { AtomicI32::from_ptr(page.cast()) })
 }
 
-/// Runs `handler` in each child that the C library's fork makes.
-pub(crate) fn after_fork(handler: extern "C" fn()) {
+/// Allocates memory of zeros that is never freed, without the program's allocator.
+pub(crate) fn pages(len: usize) -> Result<&'static mut [u8], Errno> {
+    let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: new memory, at an address of the kernel's choice.
+    let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, prot, flags) }?;
+    // SAFETY: exactly the memory of the line above, which is zeroed, never unmapped, and has no
+    // other user.
+    Ok(unsafe { std::slice::from_raw_parts_mut(start.cast(), len) })
+}
+
+/// Milliseconds of the monotonic clock.
+pub(crate) fn milliseconds() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+/// Ends the process.
+pub(crate) fn exit(status: c_int) -> ! {
+    loop {
+        // SAFETY: takes a number, and does not return.
+        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    }
+}
+
+/// Runs `handler` when the program ends by `exit` or by the end of its main function.
+pub(crate) fn at_exit(handler: extern "C" fn()) {
     // SAFETY: the library, and with it the handler, is never unloaded.
-    let _ = unsafe { libc::pthread_atfork(None, None, Some(handler)) };
+    let _ = unsafe { libc::atexit(handler) };
+}
+
+/// This machine's context ID.
+pub(crate) fn local_cid() -> Result<u32, Errno> {
+    /// `IOCTL_VM_SOCKETS_GET_LOCAL_CID`.
+    const LOCAL_CID: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(7, 0xb9);
+    use rustix::fs::{Mode, OFlags, open};
+    let device = open("/dev/vsock", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    // SAFETY: this request writes a `u32` and nothing else.
+    unsafe { rustix::ioctl::ioctl(&device, rustix::ioctl::Getter::<LOCAL_CID, u32>::new()) }
 }
 
 /// While it exists, the calling thread is not cancelled (`man 3 pthread_setcancelstate`). The
@@ -116,6 +162,13 @@ impl Drop for NotCancelled {
         // usual kind, it is no point of cancellation.
         unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
     }
+}
+
+/// Runs a decision, during which the thread is not cancelled. If it panics because of a bug in this
+/// library, the program continues with `otherwise`.
+pub(crate) fn guard<T>(otherwise: T, decision: impl FnOnce() -> T) -> T {
+    let _not_cancelled = NotCancelled::begin();
+    catch_unwind(AssertUnwindSafe(decision)).unwrap_or(otherwise)
 }
 
 /// Closes a descriptor without the C library's function, so not as a point of cancellation.

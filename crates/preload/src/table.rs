@@ -9,17 +9,23 @@
 //! cookie, which the kernel never reuses. The parts of a listener that its threads change are one
 //! word with bits of that cookie, so a late change never meets the next socket of the number.
 
+mod edge;
+mod gathering;
 mod slot;
 mod state;
 mod waited;
+mod way;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+pub(crate) use edge::Edge;
+use edge::Numbers;
 use slot::{CONNECTION, DUPLICATED, HIDDEN, INSTANCE, LISTENER, NOTHING, Slot};
 pub(crate) use state::State;
 use waited::Waited;
+pub(crate) use way::Way;
 
 /// Number of entries. Descriptors with greater numbers stay TCP.
 pub(crate) const SLOTS: usize = 65_536;
@@ -93,6 +99,8 @@ pub(crate) struct Table {
     listeners: AtomicBool,
     /// The VMCI ports at which the program has waited for connections.
     pub(crate) waited: Waited,
+    /// The connections with queue pairs that an epoll instance watches.
+    rings: Numbers,
 }
 
 impl Table {
@@ -104,6 +112,7 @@ impl Table {
             end: AtomicU32::new(0),
             listeners: AtomicBool::new(false),
             waited: Waited::none(),
+            rings: Numbers::none(),
         }
     }
 
@@ -137,8 +146,11 @@ impl Table {
             && self.slot(fd).is_some_and(|slot| slot.kind.load(Ordering::Acquire) == LISTENER)
     }
 
-    /// Records that two numbers are the same file.
+    /// Records that two numbers are the same file. The second one is new.
     pub(crate) fn duplicated(&self, one: RawFd, other: RawFd) {
+        if let Some(slot) = self.slot(other) {
+            slot.root.store(self.root(one).saturating_add(1), Ordering::Relaxed);
+        }
         for fd in [one, other] {
             if let Some(slot) = self.slot(fd) {
                 slot.marks.fetch_or(DUPLICATED, Ordering::Relaxed);
@@ -288,7 +300,18 @@ impl Table {
             slot.epoll.store(0, Ordering::Relaxed);
         }
         if slot.marks.load(Ordering::Relaxed) != 0 {
+            if slot.is_marked(DUPLICATED) {
+                self.leave_root(fd);
+            }
             slot.marks.store(0, Ordering::Relaxed);
+        }
+        if slot.way.load(Ordering::Relaxed) != 0 {
+            slot.way.store(0, Ordering::Release);
+            slot.control.store(0, Ordering::Release);
+            self.end_edge(fd);
+        }
+        if slot.waiting.load(Ordering::Relaxed) != 0 {
+            slot.waiting.store(0, Ordering::Relaxed);
         }
     }
 
@@ -299,7 +322,8 @@ impl Table {
         let before = slot.epoll.load(Ordering::Relaxed);
         slot.events.store(watch.events, Ordering::Relaxed);
         slot.data.store(watch.data, Ordering::Relaxed);
-        slot.epoll.store(if before == 0 || before == number { number } else { -1 }, Ordering::Relaxed);
+        let is_same = before > 0 && self.root(before - 1) == self.root(watch.epoll);
+        slot.epoll.store(if before == 0 || is_same { number } else { -1 }, Ordering::Relaxed);
         self.end.fetch_max((fd as u32).saturating_add(1), Ordering::Relaxed);
         if let Some(instance) = self.slot(watch.epoll)
             && !instance.is_marked(INSTANCE)
@@ -316,7 +340,8 @@ impl Table {
     /// Records that an epoll instance no longer watches a descriptor.
     pub(crate) fn unwatched(&self, fd: RawFd, epoll: RawFd) {
         let Some(slot) = self.slot(fd) else { return };
-        if slot.epoll.load(Ordering::Relaxed) == epoll.saturating_add(1) {
+        let number = slot.epoll.load(Ordering::Relaxed);
+        if number > 0 && self.root(number - 1) == self.root(epoll) {
             slot.epoll.store(0, Ordering::Relaxed);
         }
     }

@@ -11,6 +11,8 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -18,7 +20,7 @@ use rustix::io::Errno;
 use crate::{real, sys};
 
 /// Most descriptors of one wait.
-const MOST: usize = 2;
+pub(crate) const MOST: usize = 2;
 
 /// The effect of a signal on a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,17 +48,30 @@ pub(crate) enum Woken {
 
 /// Waits until one of at most [`MOST`] descriptors has one of these events.
 pub(crate) fn wait(fds: &[RawFd], events: i16, until: Option<Instant>, signals: Signals) -> Woken {
-    let none = libc::pollfd { fd: -1, events: 0, revents: 0 };
-    let mut polled = [none; MOST + 1];
-    for (entry, fd) in polled.iter_mut().zip(fds.iter().take(MOST)) {
+    let mut all = [libc::pollfd { fd: -1, events: 0, revents: 0 }; MOST];
+    for (entry, fd) in all.iter_mut().zip(fds) {
         *entry = libc::pollfd { fd: *fd, events, revents: 0 };
     }
+    wait_for(&mut all, until, signals)
+}
+
+/// Waits until one of the descriptors has one of its events, and stores the events.
+pub(crate) fn wait_for(all: &mut [libc::pollfd; MOST], until: Option<Instant>, signals: Signals) -> Woken {
+    let [first, second] = *all;
+    let mut polled = [first, second, libc::pollfd { fd: -1, events: 0, revents: 0 }];
+    let woken = wait_restarting(&mut polled, until, signals);
+    let [first, second, _] = polled;
+    *all = [first, second];
+    woken
+}
+
+fn wait_restarting(polled: &mut [libc::pollfd; MOST + 1], until: Option<Instant>, signals: Signals) -> Woken {
     loop {
         let handlers = if signals == Signals::Restart { Handlers::installed() } else { Handlers::NONE };
         let woken = if handlers.restarting != 0 && handlers.interrupting != 0 {
-            wait_without_signals(&mut polled, until, handlers)
+            wait_without_signals(polled, until, handlers)
         } else {
-            Some(wait_once(&mut polled, until))
+            Some(wait_once(polled, until))
         };
         match woken {
             Some(Woken::Interrupted) => match signals {
@@ -132,6 +147,21 @@ fn wait_without_signals(
     }
 }
 
+/// Number of times that the program has changed handlers, from 1 on.
+static CHANGES: AtomicU32 = AtomicU32::new(1);
+/// Number of the change after which the words below were stored. 0 while they are being stored.
+static KNOWN: AtomicU32 = AtomicU32::new(0);
+static RESTARTING: AtomicU64 = AtomicU64::new(0);
+static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
+/// True while a thread stores them.
+static STORING: AtomicBool = AtomicBool::new(false);
+
+/// Records that the program has changed a handler.
+pub(crate) fn handlers_changed() {
+    // 0 is not used: four thousand million changes do not happen.
+    CHANGES.fetch_add(1, SeqCst);
+}
+
 /// The signals with a handler, as bits. Bit 0 is signal 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Handlers {
@@ -144,7 +174,29 @@ struct Handlers {
 impl Handlers {
     const NONE: Self = Self { restarting: 0, interrupting: 0 };
 
+    /// The present handlers. The kernel is asked only after a change.
     fn installed() -> Self {
+        let change = CHANGES.load(SeqCst);
+        if KNOWN.load(SeqCst) == change {
+            let [restarting, interrupting] = [&RESTARTING, &INTERRUPTING].map(|bits| bits.load(SeqCst));
+            if KNOWN.load(SeqCst) == change {
+                return Self { restarting, interrupting };
+            }
+        }
+        let all = Self::ask();
+        if !STORING.swap(true, SeqCst) {
+            if CHANGES.load(SeqCst) == change {
+                KNOWN.store(0, SeqCst);
+                RESTARTING.store(all.restarting, SeqCst);
+                INTERRUPTING.store(all.interrupting, SeqCst);
+                KNOWN.store(change, SeqCst);
+            }
+            STORING.store(false, SeqCst);
+        }
+        all
+    }
+
+    fn ask() -> Self {
         let mut all = Self::NONE;
         for signal in 1..=64 {
             let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();

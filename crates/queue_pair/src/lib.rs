@@ -6,6 +6,14 @@
 //! stream connection is attached to a channel by a control connection, whose messages are in
 //! [`message`]. From then on the stream's bytes go through the rings.
 //!
+//! A program leaves its channel by the end of its control connection, and goes on with the stream
+//! by packets. No byte is lost. Before it closes the control connection, it publishes what it has
+//! written and read. What is left in its ring OUT reaches the peer before all that the program
+//! sends from then on. What it has not read in its ring IN comes by packets, before all later bytes
+//! of the peer. The kernel of the guest is told that the peer sends no more only once the ring IN
+//! was read to its end, or left. If the program closes the stream as well, or ends, what it has not
+//! read is dropped.
+//!
 //! The other end may write anything into the memory at any time. Positions are therefore read once
 //! and checked ([`Hostile`]), an end keeps its own positions privately, and no Rust reference to
 //! shared bytes exists.
@@ -31,4 +39,4 @@ pub mod ring;
 pub use layout::{Direction, Geometry, Role, Word};
 pub use memory::{Channel, Memory, Region};
 pub use message::{AttachAnswer, AttachRequest, SERVICE_PORT, Status};
-pub use ring::{Consumer, End, Ends, Hostile, Look, Producer};
+pub use ring::{Consumer, End, Ends, Hostile, Look, Private, Producer};

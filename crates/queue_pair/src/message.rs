@@ -3,6 +3,10 @@
 //! After an answer with [`Status::Attached`], each byte to the fabric asks it to look at the
 //! channel, and each byte to the program asks the program to look. The values of these bytes have
 //! no meaning.
+//!
+//! The end of the control connection is the program's leave: from then on it neither reads nor
+//! writes the rings, and the stream goes on by packets. The same end may be attached again later,
+//! once nothing is left in the rings; until then the answer is [`Status::AttachedAlready`].
 
 use thiserror::Error;
 
@@ -110,7 +114,8 @@ pub struct AttachAnswer {
     /// Index of the channel.
     pub channel: u32,
     /// Number of bytes of the peer's stream that this end receives by packets, before the first
-    /// byte from the ring. It counts from the begin of the stream.
+    /// byte from the ring. It counts from the begin of the stream, without bytes that came through
+    /// rings, and modulo 2^32: kernels count so. The upper half is zero.
     pub by_packets: u64,
 }
 

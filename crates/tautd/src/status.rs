@@ -150,7 +150,9 @@ fn vmci(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm: &VmDesi
     // A device may be up although its group has no sockets, or its queue pairs are not used.
     let group_problem = group.as_ref().and_then(|_| seen.problems.get(&group_document(name)));
     let queue_pairs_problem = seen.problems.get(&queue_pairs_document(name));
-    let others = group_problem.into_iter().chain(queue_pairs_problem).cloned();
+    let unused = port.and_then(|port| seen.observed.fabric.ports.get(&port)?.unused_queue_pairs.as_ref());
+    let unused = unused.filter(|_| process.is_some_and(|process| process.queue_pairs.is_some()));
+    let others = group_problem.into_iter().chain(queue_pairs_problem).chain(unused).cloned();
     let reasons = reason.filter(|_| link != Link::Up).into_iter().chain(others);
     let reasons: Vec<String> = reasons.collect();
     let group_socket = group.as_ref().filter(|_| group_problem.is_none());

@@ -1,9 +1,10 @@
-//! `libtaut_vmci_c`: queue pairs for C programs. `include/taut_vmci.h` says what each function does.
+//! `libtaut_vmci_c`: queue pairs for C programs. `include/taut_vmci.h` says what each function
+//! does.
 //!
 //! - `border`: the functions that C programs call; the only place with unsafe code.
 //! - `errors`: `errno` for each error of the client library.
 //!
 //! The state of a connection is an [`Attached`](taut_vmci_client::Attached) behind a pointer.
 
-mod border;
+pub mod border;
 mod errors;

@@ -1,5 +1,5 @@
-//! A C program with the header and the static library: types and names fit, and a socket that cannot
-//! be attached is refused with errno and reason.
+//! A C program with the header and the static library: types and names fit, and a socket that
+//! cannot be attached is refused with errno and reason.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,7 +41,7 @@ fn static_library() -> PathBuf {
     let files = std::fs::read_dir(libraries()).unwrap().map(|entry| entry.unwrap().path());
     let is_ours = |path: &PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        name.starts_with("libtaut_vmci_c") && name.ends_with(".a")
+        name.starts_with("libtaut_vmci_c") && path.extension().is_some_and(|end| end == "a")
     };
     let newest = files.filter(is_ours).max_by_key(|path| path.metadata().unwrap().modified().unwrap());
     newest.expect("cargo builds the static library with the crate")

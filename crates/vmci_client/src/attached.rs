@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use taut_queue_pair::memory::PIECE;
 use taut_queue_pair::{Ends, Role};
 
-use crate::control::{self, Transport, Vsock};
+use crate::control::{Transport, Vsock};
 use crate::device;
+use crate::granted::Granted;
 use crate::link::Link;
 use crate::options::Options;
 use crate::reason::NotAttached;
@@ -44,20 +45,18 @@ impl Attached {
         stream: BorrowedFd<'_>,
         options: &Options,
     ) -> Result<Self, NotAttached> {
-        let request = transport.request(stream)?;
+        transport.request(stream)?;
         // Before the fabric is asked: it would set a channel aside in vain.
         let region = device::region(options.device.as_deref())?;
-        let stream = stream.try_clone_to_owned()?;
-        let (control, answer) = control::attach(transport, request, options.patience)?;
-        let channels = region.geometry().channels();
-        let no_channel = NotAttached::NoChannel { channel: answer.channel, channels };
-        let channel = region.channel(answer.channel).ok_or(no_channel)?;
+        let stream_of_handle = stream.try_clone_to_owned()?;
+        let Granted { control, channel, by_packets } =
+            Granted::ask(transport, stream, &region, options.patience)?;
         let Ends { producer, consumer } = Ends::new(&channel, Role::Guest, PIECE);
         Ok(Self {
-            link: Link::new(control, stream),
-            receiver: Receiver::new(consumer, answer.by_packets, options.poll),
+            link: Link::new(control, stream_of_handle),
+            receiver: Receiver::new(consumer, by_packets, options.poll),
             sender: Sender::new(producer, options.poll),
-            channel: answer.channel,
+            channel: channel.index(),
         })
     }
 

@@ -16,7 +16,7 @@ use crate::reason::NotAttached;
 use crate::time::timeout;
 
 /// The way to the fabric.
-pub(crate) trait Transport {
+pub trait Transport {
     /// Names a stream as the fabric knows it.
     fn request(&self, stream: BorrowedFd<'_>) -> Result<AttachRequest, NotAttached>;
 

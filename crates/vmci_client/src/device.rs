@@ -46,7 +46,7 @@ pub fn find_device(device: Option<&Path>) -> Result<Device, NotAttached> {
 }
 
 /// Returns the region of this device, or that of the first DAX device which has one.
-pub(crate) fn region(device: Option<&Path>) -> Result<Region, NotAttached> {
+pub fn region(device: Option<&Path>) -> Result<Region, NotAttached> {
     Ok(found(device)?.1)
 }
 

@@ -42,6 +42,7 @@
 mod attached;
 mod control;
 mod device;
+mod granted;
 mod link;
 mod options;
 mod reason;
@@ -55,10 +56,12 @@ mod waiting;
 mod tests;
 
 pub use attached::Attached;
-pub use device::{Device, find_device};
+pub use control::Transport;
+pub use device::{Device, find_device, region};
+pub use granted::Granted;
 pub use options::Options;
 pub use reason::NotAttached;
 pub use time::Wait;
 pub use waiting::{Interest, Polled, Ready};
 
-pub use taut_queue_pair::Status;
+pub use taut_queue_pair::{AttachRequest, Status};

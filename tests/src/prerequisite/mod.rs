@@ -67,7 +67,9 @@ pub enum Image {
     Debian6_1,
     /// Linux 6.12, cloud flavour.
     Debian6_12,
-    /// The newest kernel with all drivers.
+    /// The newest kernel of the backports for Debian 13, cloud flavour.
+    DebianNewest,
+    /// The newest kernel of this Debian release with all drivers.
     DebianFull,
 }
 
@@ -107,7 +109,7 @@ pub fn any_image() -> PathBuf {
 
 impl Prerequisite {
     /// All prerequisites, one of each name.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Root,
         Self::Kvm,
         Self::CgroupV1(Controller::Cpu),
@@ -121,6 +123,7 @@ impl Prerequisite {
         Self::EthtoolNetlink,
         Self::Image(Image::Debian6_1),
         Self::Image(Image::Debian6_12),
+        Self::Image(Image::DebianNewest),
         Self::Image(Image::DebianFull),
     ];
 
@@ -156,7 +159,7 @@ impl Prerequisite {
             Self::Ipv6 => "sysctl net.ipv6.conf.all.disable_ipv6=0",
             Self::Ping => "sysctl net.ipv4.icmp_echo_ignore_all=0, and run the test as root",
             Self::EthtoolNetlink => "use Linux 5.6 or newer with CONFIG_ETHTOOL_NETLINK",
-            Self::Image(_) => "make images, on a Debian release that has this kernel",
+            Self::Image(_) => "make images, on a Debian release whose mirror has this kernel",
         }
     }
 
@@ -198,13 +201,14 @@ impl Controller {
 
 impl Image {
     /// The images with a cloud kernel, the oldest first.
-    pub const CLOUD: [Self; 2] = [Self::Debian6_1, Self::Debian6_12];
+    pub const CLOUD: [Self; 3] = [Self::Debian6_1, Self::Debian6_12, Self::DebianNewest];
 
     /// The name of its folder.
     fn name(self) -> &'static str {
         match self {
             Self::Debian6_1 => "debian-6.1",
             Self::Debian6_12 => "debian-6.12",
+            Self::DebianNewest => "debian-newest",
             Self::DebianFull => "debian-full",
         }
     }

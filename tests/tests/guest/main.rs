@@ -5,6 +5,7 @@ mod boot;
 mod channel;
 mod check;
 mod crash;
+mod datagrams;
 mod disk;
 mod emulated;
 mod firmware;
@@ -19,6 +20,7 @@ mod numa;
 mod preload;
 mod queue_pairs;
 mod router;
+mod seqpacket;
 mod unshared;
 mod vmci;
 

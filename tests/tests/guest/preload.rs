@@ -8,7 +8,7 @@ use taut_tests::{Image, Taut, any_image, bin_dir, eventually, image};
 
 /// Makes kernel and initial RAM file system of a guest with Redis, the library, a map, and a script
 /// that it runs.
-fn guest_with(
+pub(crate) fn guest_with(
     taut: &Taut,
     image: &Path,
     name: &str,
@@ -29,7 +29,7 @@ fn guest_with(
     out
 }
 
-fn vm_file(image: &Path, more: &str) -> String {
+pub(crate) fn vm_file(image: &Path, more: &str) -> String {
     let image = image.display();
     format!(
         "memory = \"512MiB\"\n[boot]\nkernel = \"{image}/vmlinuz\"\ninitrd = \"{image}/initrd\"\n{more}\n"
@@ -37,7 +37,7 @@ fn vm_file(image: &Path, more: &str) -> String {
 }
 
 /// Waits until a guest's console contains one of these texts, and returns all of it.
-fn printed(taut: &Taut, vm: &str, wanted: &[&str]) -> String {
+pub(crate) fn printed(taut: &Taut, vm: &str, wanted: &[&str]) -> String {
     eventually(&format!("{vm} says one of {wanted:?}"), || {
         let log = taut.ok(["vm", "log", vm]);
         wanted.iter().any(|wanted| log.contains(wanted)).then_some(log)
@@ -52,7 +52,12 @@ fn a_tcp_program_sees_the_same_over_af_vsock() {
     const SCRIPT: &str = r#"
 for scenario in $(tcp_program); do
   expected=$(tcp_program $scenario 2>/dev/null)
-  got=$(TAUT_VMCI_LOG=1 LD_PRELOAD=/usr/local/lib/libtaut_vmci.so tcp_program $scenario 2>/tmp/said)
+  for gather in 1 0; do
+    # Without gathering, TCP_CORK has no effect.
+    if [ $scenario-$gather = corked-0 ]; then continue; fi
+    got=$(TAUT_VMCI_GATHER=$gather TAUT_VMCI_LOG=1 LD_PRELOAD=/usr/local/lib/libtaut_vmci.so tcp_program $scenario 2>/tmp/said)
+    if [ "$got" != "$expected" ]; then break; fi
+  done
   if [ "$got" != "$expected" ]; then
     cat /tmp/said; echo "$got"; echo "not: $expected"; echo "differs: $scenario."
   elif grep -q ': cid 1 port [0-9]*$' /tmp/said; then echo "same by vmci: $scenario."
@@ -88,7 +93,8 @@ done
     let taut = Taut::start();
     for image in images {
         let vm = image.file_name().unwrap().to_str().unwrap().replace('.', "-");
-        let guest = guest_with(&taut, &image, &vm, [MAP, SCRIPT], std::slice::from_ref(&program));
+        let programs = [program.clone(), "/bin/true".into(), "/bin/echo".into()];
+        let guest = guest_with(&taut, &image, &vm, [MAP, SCRIPT], &programs);
         taut.boot(&vm, &vm_file(&guest, ""));
         for scenario in scenarios.lines() {
             let log = printed(
@@ -121,6 +127,7 @@ export LD_PRELOAD=/usr/local/lib/libtaut_vmci.so
 until LD_PRELOAD=/usr/local/lib/libtaut_vmci.so redis-cli -h 10.0.0.7 ping
 do sleep 0.5; done
 redis-cli -h 10.0.0.7 set key value
+TAUT_VMCI_GATHER=1 LD_PRELOAD=/usr/local/lib/libtaut_vmci.so redis-cli -h 10.0.0.7 ping
 echo "client: got $(redis-cli -h 10.0.0.7 get key)."
 echo "client: $(redis-cli -h 10.0.0.7 client list)"
 redis-benchmark -h 10.0.0.7 -n 2000 -c 20 -t set,get --csv
@@ -148,4 +155,87 @@ echo "client: done."
         2,
         "{log}"
     );
+}
+
+/// One guest sends small writes to another one, with and without gathering. Prints the rates.
+#[test]
+fn small_writes_are_gathered_between_guests() {
+    const MAP: &str = "10.0.0.7:* -> cid 101\n10.0.0.8:* -> cid 102\nlisten *:7000\npatience 5000 ms\n";
+    const SERVER: &str = r#"
+LD_PRELOAD=/usr/local/lib/libtaut_vmci.so tcp_program speed server 0.0.0.0:7000
+"#;
+    const CLIENT: &str = r#"
+export LD_PRELOAD=/usr/local/lib/libtaut_vmci.so
+until tcp_program speed client 10.0.0.7:7000 4096 1; do sleep 0.5; done
+for round in 1 2; do
+  for size in 64 256 1024; do
+    for gather in 0 1; do
+      echo "gather $gather: $(TAUT_VMCI_GATHER=$gather tcp_program speed client 10.0.0.7:7000 $size 4)"
+    done
+  done
+done
+echo "client: done."
+"#;
+    let program = bin_dir().join("examples/tcp_program");
+    for image in Image::CLOUD.into_iter().filter_map(image) {
+        let taut = Taut::start();
+        let boot = |name: &str, cid: u32, script: &str| {
+            let guest = guest_with(&taut, &image, name, [MAP, script], std::slice::from_ref(&program));
+            taut.boot(name, &vm_file(&guest, &format!("[vmci]\ncid = {cid}\ndomains = [\"shop\"]")));
+        };
+        boot("server", 101, SERVER);
+        printed(&taut, "server", &["speed: ready."]);
+        boot("client", 102, CLIENT);
+        let log = printed(&taut, "client", &["client: done."]);
+        let lines: Vec<_> =
+            log.lines().filter(|line| line.contains("gather ") && line.contains("speed:")).collect();
+        println!("{}:\n{}", image.display(), lines.join("\n"));
+        // The server has counted the bytes, and each request was answered.
+        assert_eq!(lines.len(), 12, "{log}");
+        taut.ok(["vm", "stop", "client"]);
+    }
+}
+
+/// The same by queue pairs: iperf3 in both directions, and Redis with a value of some megabytes.
+#[test]
+fn unmodified_programs_use_queue_pairs() {
+    const MAP: &str = "10.0.0.7:* -> cid 103\n10.0.0.8:* -> cid 104\nlisten *\nrings on\npatience 5000 ms\n";
+    const WAIT: &str = "until [ -c /dev/dax0.0 ]; do sleep 0.2; done\n\
+                        export TAUT_VMCI_LOG=1 LD_PRELOAD=/usr/local/lib/libtaut_vmci.so\n";
+    const SERVER: &str = r#"
+redis-server --bind 0.0.0.0 --protected-mode no --save "" &
+iperf3 -s -p 5201 &
+echo "server: up."
+"#;
+    const CLIENT: &str = r#"
+until redis-cli -h 10.0.0.7 ping; do sleep 0.5; done
+for how in "" -R --bidir; do iperf3 -c 10.0.0.7 -p 5201 -n 64M -l 128K $how && echo "iperf3: ended $how."; done
+redis-cli -h 10.0.0.7 -x set big </bin/redis-server
+{ cat /bin/redis-server; echo; } | sha1sum
+redis-cli -h 10.0.0.7 --raw get big | sha1sum
+redis-benchmark -h 10.0.0.7 -n 5000 -c 20 -t set,get --csv
+echo "client: done."
+"#;
+    let taut = Taut::start();
+    let image = any_image();
+    let programs = ["/usr/bin/iperf3", "/usr/bin/sha1sum"].map(PathBuf::from);
+    let boot = |name: &str, cid: u32, script: &str| {
+        let script = format!("{WAIT}{script}");
+        let guest = guest_with(&taut, &image, name, [MAP, &script], &programs);
+        let vmci = format!("[vmci]\nqueue_pairs = \"16MiB\"\ncid = {cid}\ndomains = [\"rings\"]");
+        taut.boot(name, &vm_file(&guest, &vmci));
+    };
+    boot("rings-server", 103, SERVER);
+    printed(&taut, "rings-server", &["server: up."]);
+    boot("rings-client", 104, CLIENT);
+    let log = printed(&taut, "rings-client", &["client: done."]);
+    assert!(log.contains(": in channel "), "{log}");
+    assert!(taut.ok(["vm", "log", "rings-server"]).contains(": in channel "));
+    for how in ["", "-R", "--bidir"] {
+        assert!(log.contains(&format!("iperf3: ended {how}.")), "{how}: {log}");
+    }
+    let sums: Vec<&str> = log.lines().filter_map(|line| line.trim().strip_suffix("  -")).collect();
+    assert!(matches!(sums[..], [sent, got] if sent == got), "{sums:?}: {log}");
+    let results = log.lines().filter(|line| line.starts_with("\"SET\"") || line.starts_with("\"GET\""));
+    assert_eq!(results.count(), 2, "{log}");
 }

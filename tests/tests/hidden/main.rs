@@ -148,6 +148,12 @@ fn debian_6_12() {
 }
 
 #[test]
+fn debian_newest() {
+    let image = Image::DebianNewest;
+    check(Prerequisite::Image(image), &Hide::Image(image), Suite::Guest, "seqpacket::");
+}
+
+#[test]
 fn debian_full() {
     let image = Image::DebianFull;
     check(Prerequisite::Image(image), &Hide::Image(image), Suite::Guest, "emulated::");

@@ -3,12 +3,13 @@
 //!
 //! The file is an array of little-endian 64-bit words. Each port owns [`PORT_WORDS`] words at index
 //! `id × PORT_WORDS`. After the ports, each worker owns [`WORKER_WORDS`]. After the workers come
-//! the connections of VMCI sockets, [`CONNECTION_WORDS`] each; only a fabric reads these, to
-//! continue where the last one ended.
+//! the connections of VMCI sockets, [`CONNECTION_WORDS`] each, from which a fabric continues where
+//! the last one ended. [`connections`](super::connections) says what others may read of them.
 //!
 //! Every word has one writer and only grows, except [`PortWord::RingPosition`],
-//! [`PortWord::RxQueues`], [`PortWord::AddressRefused`] and [`SocketWord::Connections`]; readers
-//! take differences. A reader may see one word newer than another.
+//! [`PortWord::RxQueues`], [`PortWord::AddressRefused`], [`SocketWord::Connections`],
+//! [`SocketWord::Attached`] and the words of connections; readers take differences. A reader may
+//! see one word newer than another.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -151,10 +152,16 @@ block! {
         connections: Connections = 6,
         /// Connections opened, from either side.
         opened: Opened = 7,
+        /// Ends of connections at the guest that exchange their bytes by rings now. Not a counter.
+        attached: Attached = 14,
         /// Payload bytes delivered to the guest.
         rx_bytes: RxBytes = 1,
         /// Payload bytes taken from the guest.
         tx_bytes: TxBytes = 3,
+        /// Payload bytes delivered to the guest by rings; part of `rx_bytes`.
+        ring_rx_bytes: RingRxBytes = 15,
+        /// Payload bytes taken from the guest by rings; part of `tx_bytes`.
+        ring_tx_bytes: RingTxBytes = 16,
         /// Packets delivered to the guest.
         rx_packets: RxPackets = 0,
         /// Packets taken from the guest, dropped ones included.

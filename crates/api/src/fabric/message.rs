@@ -373,5 +373,8 @@ pub enum FromFabric {
         reason: Option<String>,
         /// True if a descriptor ([`Attachment`]) was given and is still served.
         attached: bool,
+        /// Reason that the memory for queue pairs is not used that the VMCI device was given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unused_queue_pairs: Option<String>,
     },
 }

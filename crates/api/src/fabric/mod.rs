@@ -26,6 +26,7 @@ pub mod capture;
 pub mod channel;
 pub mod closing;
 pub mod config;
+pub mod connections;
 pub mod counters;
 pub mod drop_reason;
 pub mod foreign;

@@ -16,8 +16,8 @@ pub enum Address {
     Ip(Ipv4Addr),
     /// Vsock (`AF_VSOCK`), by context ID. Servers listen on [`Address::ANY_CID`].
     Vsock(u32),
-    /// Vsock whose end on this machine is attached to a queue pair (decision record 0041), by context
-    /// ID. Servers listen on [`Address::ANY_CID`].
+    /// Vsock whose end on this machine is attached to a queue pair (decision record 0041), by
+    /// context ID. Servers listen on [`Address::ANY_CID`].
     Ring(u32),
     /// Vsock of a VM as programs of the host use it, through the Unix socket of the VM's VMCI
     /// device. A client sends `CONNECT port` there (spec row VC-2). A server listens on the same
@@ -31,7 +31,8 @@ impl Address {
     /// Address on which vsock servers listen.
     pub const ANY_VSOCK: Self = Self::Vsock(Self::ANY_CID);
 
-    /// The same address with the end on this machine attached to a queue pair, if it is of `AF_VSOCK`.
+    /// The same address with the end on this machine attached to a queue pair, if it is of
+    /// `AF_VSOCK`.
     #[must_use]
     pub fn attached(self) -> Self {
         match self {

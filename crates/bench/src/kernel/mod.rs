@@ -14,7 +14,7 @@ mod spin;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod vsock;
+pub mod vsock;
 mod wake_ups;
 
 use std::fs;

@@ -25,9 +25,11 @@ const LOCAL_CID: rustix::ioctl::Opcode = opcode::none(7, 0xb9);
 
 /// A vsock address.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct VsockAddress {
-    pub(super) cid: u32,
-    pub(super) port: u32,
+pub struct VsockAddress {
+    /// Context ID of the machine.
+    pub cid: u32,
+    /// Port.
+    pub port: u32,
 }
 
 // SAFETY: the pointer is to a whole `sockaddr_vm` that lives until `f` has returned, and the length
@@ -51,7 +53,7 @@ unsafe impl SocketAddrArg for VsockAddress {
 
 /// Sets a socket's buffer size in bytes: what its peer may send ahead. Call before it connects or
 /// listens.
-pub(super) fn set_buffer_size(socket: &impl AsFd, size: u32) -> io::Result<()> {
+pub fn set_buffer_size(socket: &impl AsFd, size: u32) -> io::Result<()> {
     // The bounds come first, because the kernel clamps the size to them.
     for option in [BUFFER_MAX_SIZE, BUFFER_MIN_SIZE, BUFFER_SIZE] {
         set(socket, option, size.into())?;
@@ -70,7 +72,7 @@ fn set(socket: &impl AsFd, option: i32, value: u64) -> io::Result<()> {
 }
 
 /// Returns the machine's context ID.
-pub(super) fn local_cid() -> io::Result<u32> {
+pub fn local_cid() -> io::Result<u32> {
     let device = File::open("/dev/vsock")?;
     // SAFETY: this request writes a `u32` and nothing else.
     Ok(unsafe { ioctl(&device, Getter::<LOCAL_CID, u32>::new()) }?)

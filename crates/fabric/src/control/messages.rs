@@ -95,7 +95,8 @@ impl Control {
     fn attach(&mut self, port: PortId, via: Attachment, fds: Vec<ForeignFd>) {
         let Some(entry) = self.entries.get_mut(&port) else {
             let reason = Some(format!("{port} is not configured"));
-            let state = FromFabric::PortState { port, link: Link::Down, reason, attached: false };
+            let (link, attached, unused_queue_pairs) = (Link::Down, false, None);
+            let state = FromFabric::PortState { port, link, reason, attached, unused_queue_pairs };
             return self.tautd.send(&state, &[]);
         };
         if entry.session.is_some() {

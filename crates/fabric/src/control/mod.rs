@@ -173,8 +173,9 @@ impl Control {
         }
         for (&port, entry) in &mut self.entries {
             if let Some(status) = entry.changed_status() {
-                let entry::Status { link, reason, attached } = status;
-                self.tautd.send(&FromFabric::PortState { port, link, reason, attached }, &[]);
+                let entry::Status { link, reason, attached, unused_queue_pairs } = status;
+                let state = FromFabric::PortState { port, link, reason, attached, unused_queue_pairs };
+                self.tautd.send(&state, &[]);
             }
         }
     }

@@ -92,6 +92,9 @@ impl Entry {
     /// any.
     pub(super) fn drop_unwanted_queue_pairs(&mut self) -> bool {
         let wanted = self.wanted_queue_pairs();
+        if wanted.is_none() {
+            self.unused_queue_pairs = None;
+        }
         self.queue_pairs.take_if(|held| wanted != Some(held.memory)).is_some()
     }
 }
@@ -99,8 +102,15 @@ impl Entry {
 impl Control {
     /// Takes the memory for the queue pairs of a device. The same memory again changes nothing.
     pub(super) fn queue_pair_memory(&mut self, port: PortId, fds: Vec<OwnedFd>) {
-        if let Err(error) = self.admit_queue_pairs(port, fds) {
-            warn!(port = port.0, "its queue pairs are not used: {}", chain(&error));
+        let unused = self.admit_queue_pairs(port, fds).err().map(|error| chain(&error));
+        if let Some(why) = &unused {
+            warn!(port = port.0, "its queue pairs are not used: {why}");
+        }
+        // Memory that nobody has asked for is no state of the device.
+        if let Some(entry) = self.entries.get_mut(&port)
+            && entry.wanted_queue_pairs().is_some()
+        {
+            entry.unused_queue_pairs = unused;
         }
     }
 
@@ -125,8 +135,9 @@ impl Control {
             discard([file]);
             return Err(error);
         }
-        let held = entry.queue_pairs.insert(RegionFd { file, memory });
-        self.vsock.set_region(port, held)?;
+        let held = RegionFd { file, memory };
+        self.vsock.set_region(port, &held)?;
+        let held = entry.queue_pairs.insert(held);
         info!(port = port.0, size = %held.size(), offset = %held.offset(), "the device has queue pairs");
         Ok(())
     }

@@ -45,6 +45,8 @@ pub(crate) struct Fabric {
     control: UnixStream,
     counters: Arc<OwnedFd>,
     pub(crate) states: HashMap<PortId, State>,
+    /// Reasons why memory for queue pairs is not used.
+    pub(crate) unused_queue_pairs: HashMap<PortId, String>,
     pub(crate) sessions: HashMap<PortId, (SessionRecord, Vec<OwnedFd>)>,
     /// TAP devices and listening sockets that this connection was told of.
     pub(crate) attached: Vec<(PortId, Attachment)>,
@@ -86,6 +88,7 @@ impl Fabric {
             control,
             counters,
             states: HashMap::new(),
+            unused_queue_pairs: HashMap::new(),
             sessions: HashMap::new(),
             prepared: Vec::new(),
             ended: Vec::new(),
@@ -319,8 +322,10 @@ impl Fabric {
                 self.ended.push((port, reason));
                 self.quarantined.extend(quarantined.then_some(port));
             }
-            FromFabric::PortState { port, link, reason, attached } => {
+            FromFabric::PortState { port, link, reason, attached, unused_queue_pairs } => {
                 self.states.insert(port, State { link, reason, attached });
+                self.unused_queue_pairs.remove(&port);
+                self.unused_queue_pairs.extend(unused_queue_pairs.map(|why| (port, why)));
             }
         }
     }

@@ -1,9 +1,13 @@
 //! vsock devices: their sessions, connections between guests, and which guests may connect.
 
-use taut_api::fabric::PortId;
-use taut_api::fabric::config::SocketConfig;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use taut_api::Bytes;
+use taut_api::fabric::config::{QueuePairMemory, SocketConfig};
 use taut_api::fabric::counters::SocketWord;
 use taut_api::fabric::message::Attachment;
+use taut_api::fabric::{PortId, ToFabric};
 use taut_api::link::Link;
 use taut_api::vmci::Cid;
 use taut_virtq::socket_header::{RST, SocketHeader};
@@ -236,4 +240,37 @@ fn a_packet_with_a_forged_source_is_dropped_counted_and_reported() {
     assert_eq!(fabric.violations[0].0, PortId(0));
     assert_eq!(fabric.socket_word(PortId(0), SocketWord::Forged), 1);
     connect(&mut a, &mut b, 1000);
+}
+
+#[test]
+fn memory_for_queue_pairs_that_is_refused_is_told_until_the_right_one_comes() {
+    let mut fabric = Fabric::start();
+    let file = || {
+        let file = memfd_create("queue-pairs", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, 6 << 20).unwrap();
+        file
+    };
+    let (good, unsealed) = (file(), file());
+    fcntl_add_seals(&good, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+    let configured = |file: &OwnedFd| {
+        let memory = QueuePairMemory {
+            inode: fstat(file).unwrap().st_ino,
+            offset: Bytes::mib(2),
+            size: Bytes::mib(4),
+        };
+        vec![SocketConfig { queue_pairs: Some(memory), ..socket(0, &["web"]) }]
+    };
+    let port = PortId(0);
+    fabric.configure_sockets(configured(&unsealed));
+    fabric.send(&ToFabric::QueuePairMemory { port }, &[unsealed.as_fd()]);
+    fabric.until(|fabric| fabric.unused_queue_pairs.contains_key(&port));
+    assert!(fabric.unused_queue_pairs[&port].contains("seals"), "{:?}", fabric.unused_queue_pairs);
+    // A daemon that comes later is told as well.
+    fabric.disconnect();
+    fabric.unused_queue_pairs.clear();
+    fabric.reconnect();
+    fabric.until(|fabric| fabric.unused_queue_pairs.contains_key(&port));
+    fabric.configure_sockets(configured(&good));
+    fabric.send(&ToFabric::QueuePairMemory { port }, &[good.as_fd()]);
+    fabric.until(|fabric| !fabric.unused_queue_pairs.contains_key(&port));
 }

@@ -6,7 +6,7 @@ use crate::reason::{Measured, NotMeasured};
 
 /// Image with the oldest kernel.
 pub const OLDEST: &str = "debian-6.1";
-/// Image with the newest kernel.
+/// Image with the newest kernel of this Debian release and its backports.
 pub const NEWEST: &str = "debian-6.12";
 
 impl Lab<'_> {

@@ -133,7 +133,7 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
     failed(format!("{}: {error}", path.display()), hint)
 }
 
-fn failed(what: String, hint: &str) -> io::Error {
+fn failed(what: impl std::fmt::Display, hint: &str) -> io::Error {
     io::Error::other(format!("{what}\nhint: {hint}"))
 }
 

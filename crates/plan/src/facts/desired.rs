@@ -101,9 +101,10 @@ impl Desired {
             {
                 vm.vm.vcpus = size.vcpus;
                 vm.vm.memory = size.memory;
-                // Those of a device that was removed end with the process.
-                if let Some(vmci) = &mut vm.vm.vmci {
-                    vmci.queue_pairs = Some(size.queue_pairs).filter(|size| size.0 > 0);
+                match &mut vm.vm.vmci {
+                    Some(vmci) => vmci.queue_pairs = Some(size.queue_pairs).filter(|size| size.0 > 0),
+                    // The memory of a device that was removed ends with the process.
+                    None => vm.vm.leftover_queue_pairs = size.queue_pairs,
                 }
             }
         }

@@ -32,4 +32,7 @@ pub struct PortSeen {
     pub session: bool,
     /// A VMCI device has the socket by which programs of the host reach the guest.
     pub host_socket: bool,
+    /// Why the fabric does not use the memory for queue pairs that a VMCI device is configured
+    /// with.
+    pub unused_queue_pairs: Option<String>,
 }

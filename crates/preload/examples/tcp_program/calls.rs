@@ -3,6 +3,7 @@
 
 mod messages;
 mod processes;
+mod streams;
 
 use std::ffi::{c_int, c_void};
 use std::io::Error;
@@ -11,7 +12,14 @@ use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 pub(crate) use messages::pass;
-pub(crate) use processes::{HANDLED, alarm, handle, in_child, in_vfork_child, kill, start_child, wait_child};
+pub(crate) use processes::{
+    HANDLED, alarm, block, handle, in_child, in_vfork_child, kill, start_child, start_child_by_system_call,
+    wait_child,
+};
+pub(crate) use streams::{
+    End, WRITTEN, become_echo, become_true, exit, exit_at_fault, recvmmsg, send_timeout, sendmmsg,
+    start_thread_that_ends, write_by_dprintf, write_by_stream, write_in_handler, write_unreadable,
+};
 
 /// A result, or the name of the error.
 pub(crate) type Answer = Result<c_int, String>;

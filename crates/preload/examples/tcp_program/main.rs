@@ -2,13 +2,18 @@
 //! observations, which must be the same with and without `libtaut_vmci.so`.
 //!
 //! `tcp_program SCENARIO` runs one scenario, between two ends in this process at the loopback
-//! address or, for some scenarios, in several processes.
+//! address or, for some scenarios, in several processes. `tcp_program speed` measures small writes
+//! (`speed.rs`), `tcp_program writes` and `tcp_program writes_of_child` count their system calls.
+//! `tcp_program unreadable`, `tcp_program replaced` and `tcp_program spawns` do what differs from
+//! TCP.
 
 mod bytes;
 mod calls;
 mod cancelled;
+mod children;
 mod connecting;
 mod descriptors;
+mod gathering;
 mod limits;
 mod listening;
 mod options;
@@ -16,7 +21,9 @@ mod processes;
 mod rings;
 mod sharing;
 mod signals;
+mod speed;
 mod unseen;
+mod waiting;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -27,8 +34,10 @@ type Scenario = (&'static str, fn());
 const SCENARIOS: &[&[Scenario]] = &[
     bytes::SCENARIOS,
     cancelled::SCENARIOS,
+    children::SCENARIOS,
     connecting::SCENARIOS,
     descriptors::SCENARIOS,
+    gathering::SCENARIOS,
     limits::SCENARIOS,
     listening::SCENARIOS,
     options::SCENARIOS,
@@ -37,6 +46,7 @@ const SCENARIOS: &[&[Scenario]] = &[
     sharing::SCENARIOS,
     signals::SCENARIOS,
     unseen::SCENARIOS,
+    waiting::SCENARIOS,
 ];
 
 fn main() {
@@ -44,6 +54,18 @@ fn main() {
     let all = SCENARIOS.iter().flat_map(|list| list.iter());
     if name == "inherited" {
         processes::inherited();
+    } else if name == "speed" {
+        speed::run();
+    } else if name == "writes" {
+        gathering::count_writes();
+    } else if name == "writes_of_child" {
+        gathering::count_writes_of_child();
+    } else if name == "replaced" {
+        gathering::replaced();
+    } else if name == "unreadable" {
+        gathering::unreadable();
+    } else if name == "spawns" {
+        gathering::spawns();
     } else if let Some((_, scenario)) = all.clone().find(|(known, _)| *known == name) {
         scenario();
     } else {

@@ -7,13 +7,14 @@ use libc::{sockaddr, socklen_t};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
-use super::{fail, guard, read_address, write_address};
+use super::{before_waiting, datagrams, fail, guard, read_address, write_address};
 use crate::connect::{Attempt, again, attempt, dissolve};
+use crate::datagram;
 use crate::lookup::{connection, listener};
 use crate::state::{TABLE, map_for};
 use crate::sys::{at, errno};
 use crate::table::Connection;
-use crate::{adopt, descriptors, names, real};
+use crate::{adopt, descriptors, gather, names, real, rings};
 
 /// `connect(2)`.
 ///
@@ -21,6 +22,11 @@ use crate::{adopt, descriptors, names, real};
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    if let Some(slot) = datagram::find(fd) {
+        // SAFETY: as the caller promises.
+        return unsafe { datagrams::connect(slot, address, len) };
+    }
+    before_waiting();
     // SAFETY: as the caller promises.
     let dissolves = unsafe { family_of(address, len) } == Some(libc::AF_UNSPEC);
     if TABLE.is_held(fd)
@@ -82,7 +88,7 @@ unsafe fn connect_in_background(fd: c_int, address: *const sockaddr, len: sockle
 ///
 /// # Safety
 /// `address` is null or points to `len` bytes.
-unsafe fn family_of(address: *const sockaddr, len: socklen_t) -> Option<c_int> {
+pub(super) unsafe fn family_of(address: *const sockaddr, len: socklen_t) -> Option<c_int> {
     if address.is_null() || (len as usize) < size_of::<libc::sa_family_t>() {
         return None;
     }
@@ -96,6 +102,11 @@ unsafe fn family_of(address: *const sockaddr, len: socklen_t) -> Option<c_int> {
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    if let Some(slot) = datagram::find(fd) {
+        let Some(peer) = slot.peer() else { return fail(Errno::NOTCONN) };
+        // SAFETY: as the caller promises.
+        return unsafe { datagrams::write_address(address, len, peer) };
+    }
     if TABLE.is_held(fd)
         && let Some(peer) = guard(None, || names::peer(fd))
     {
@@ -141,6 +152,10 @@ unsafe fn name(
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    if let Some(slot) = datagram::find(fd) {
+        // SAFETY: as the caller promises.
+        return unsafe { datagrams::write_address(address, len, datagram::local(slot)) };
+    }
     if TABLE.is_held(fd)
         && let Some(local) = guard(None, || names::local(fd))
     {
@@ -157,6 +172,16 @@ pub(crate) unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, l
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    if rings::concerns(fd) {
+        guard((), || {
+            if rings::is_attached(fd) {
+                rings::shut_down(fd, how);
+            }
+        });
+    }
+    if gather::is_on() && guard(false, || gather::shuts_down(fd, how)) {
+        return 0;
+    }
     // SAFETY: takes numbers only.
     let result = unsafe { real::shutdown(fd, how) };
     if result == 0

@@ -3,8 +3,9 @@
 use std::ffi::{c_int, c_uint};
 
 use libc::epoll_event;
+use rustix::io::Errno;
 
-use super::{fail, guard};
+use super::{before_files, before_sharing, fail, guard};
 use crate::descriptors::{self, duplicated, make_way, set_cloexec};
 use crate::hidden::{closing, is_there};
 use crate::listener::{arm, stays_tcp};
@@ -12,7 +13,7 @@ use crate::lookup::listener;
 use crate::state::{TABLE, owns};
 use crate::table::Watch;
 use crate::tcp_accept::{Turn, in_turn};
-use crate::{real, sys, watch};
+use crate::{datagram, gather, real, rings, sys, watch};
 
 /// `close(2)`.
 ///
@@ -21,6 +22,9 @@ use crate::{real, sys, watch};
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     let listens = TABLE.may_listen(fd);
+    if gather::is_on() {
+        guard((), || gather::closes(fd));
+    }
     if let Err(error) = guard(Ok(()), || closing(fd)) {
         return fail(error);
     }
@@ -52,6 +56,7 @@ pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: 
             if flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC != 0 {
                 set_cloexec(fd, true);
             } else {
+                gather::closes(fd);
                 let _ = closing(fd);
             }
         }
@@ -98,6 +103,7 @@ fn finish(from: c_int, to: c_int, cloexec: bool) -> c_int {
 /// As the C library's.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    before_sharing(fd);
     // SAFETY: takes a number only.
     let to = unsafe { real::dup(fd) };
     finish(fd, to, false)
@@ -128,6 +134,16 @@ pub(crate) unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_in
 }
 
 fn onto(fd: c_int, to: c_int, cloexec: bool, duplicate: impl FnOnce() -> c_int) -> c_int {
+    before_sharing(fd);
+    let prepare = || {
+        gather::closes(to);
+        gather::makes_way(to)
+    };
+    if gather::is_on()
+        && let Err(error) = guard(Ok(()), prepare)
+    {
+        return fail(error);
+    }
     if let Err(error) = guard(Ok(()), || make_way(to)) {
         return fail(error);
     }
@@ -160,6 +176,13 @@ fn around_fcntl(fd: c_int, command: c_int, argument: usize, call: impl Fn() -> c
     if matches!(command, libc::F_GETFL | libc::F_SETFL) && TABLE.may_listen(fd) {
         return guard(-1, || descriptors::with_flags(fd, command == libc::F_SETFL, call));
     }
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+        before_sharing(fd);
+    }
+    if command == libc::F_SETFL && argument & libc::O_ASYNC as usize != 0 {
+        // Signals come from the kernel's socket.
+        before_files([fd]);
+    }
     let result = call();
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => finish(fd, result, command == libc::F_DUPFD_CLOEXEC),
@@ -183,6 +206,17 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
+    if datagram::may_be_inherited() {
+        // Starts its carrier.
+        guard((), || _ = datagram::find(fd));
+    }
+    if rings::concerns(fd)
+        && owns()
+        // SAFETY: as the caller promises.
+        && let Some(result) = guard(None, || watches_rings(operation, epoll, fd, unsafe { read_event(event) }))
+    {
+        return result.map_or_else(fail, |()| 0);
+    }
     // SAFETY: as the caller promises.
     let result = unsafe { real::epoll_ctl(epoll, operation, fd, event) };
     if result != 0 || !owns() {
@@ -200,6 +234,34 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
         guard((), || watches(operation, epoll, fd, watch));
     }
     result
+}
+
+/// Reads the event that a program passes.
+///
+/// # Safety
+/// `event` is null or points to an event.
+unsafe fn read_event(event: *const epoll_event) -> Option<epoll_event> {
+    // SAFETY: as the caller promises.
+    (!event.is_null()).then(|| unsafe { event.read_unaligned() })
+}
+
+/// Does for a connection with rings what the program has asked for. `None` if that is the kernel's.
+fn watches_rings(
+    operation: c_int,
+    epoll: c_int,
+    fd: c_int,
+    event: Option<epoll_event>,
+) -> Option<Result<(), Errno>> {
+    let (events, data) = event.map_or((0, 0), |event| (event.events, event.u64));
+    let is_known = match operation {
+        libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD => event.is_some(),
+        libc::EPOLL_CTL_DEL => true,
+        _ => false,
+    };
+    if !is_known || !rings::is_watched_here(epoll, operation, fd, events) {
+        return None;
+    }
+    Some(rings::epoll_control(operation, fd, Watch { epoll, events, data }))
 }
 
 /// Does for the VMCI socket of a listener what the program has done for the TCP socket.

@@ -8,7 +8,7 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 
-use super::{fail, guard, write_address};
+use super::{before_waiting, fail, guard, write_address};
 use crate::accept::{Look, look};
 use crate::listener::{Stays, arm, attach, tcp_name, try_again};
 use crate::lookup::listener;
@@ -69,6 +69,7 @@ pub(crate) unsafe extern "C-unwind" fn accept(
     address: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
+    before_waiting();
     if TABLE.may_listen(fd) {
         // SAFETY: as the caller promises.
         return unsafe { accept4(fd, address, len, 0) };
@@ -88,6 +89,7 @@ pub(crate) unsafe extern "C-unwind" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
+    before_waiting();
     // SAFETY: as the caller promises.
     let accept = || unsafe { real::accept4(fd, address, len, flags) };
     if TABLE.may_listen(fd)

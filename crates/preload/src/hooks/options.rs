@@ -7,13 +7,14 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::{fail, guard};
+use crate::datagram;
 use crate::lookup::{connection, listener};
 use crate::options::{Get, Set, get, receive_buffer, set, tcp_info};
 use crate::say::complain;
 use crate::state::{TABLE, owns};
 use crate::sys::{at, errno, option};
 use crate::table::{Connection, Held};
-use crate::{adopt, descriptors, real};
+use crate::{adopt, descriptors, gather, real, rings};
 
 /// `getsockopt(2)`.
 ///
@@ -27,10 +28,32 @@ pub(crate) unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
+    let of_datagrams = match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_DOMAIN) => Some(libc::AF_VSOCK),
+        (libc::SOL_SOCKET, libc::SO_TYPE) => Some(libc::SOCK_DGRAM),
+        _ => None,
+    };
+    if let Some(number) = of_datagrams
+        && datagram::find(fd).is_some()
+    {
+        // SAFETY: as the caller promises.
+        return unsafe { give(&number.to_ne_bytes(), value, len) };
+    }
     let known = match TABLE.get(fd) {
         Held::Connection(_) => guard(None, || connection(fd)),
         _ => None,
     };
+    if (level, name) == (libc::SOL_TCP, libc::TCP_CORK) && known.is_some() && gather::is_on() {
+        // SAFETY: as the caller promises.
+        return unsafe { give(&c_int::from(TABLE.has_cork(fd)).to_ne_bytes(), value, len) };
+    }
+    if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR)
+        && rings::concerns(fd)
+        && let Some(error) = guard(None, || rings::pending_error(fd))
+    {
+        // SAFETY: as the caller promises.
+        return unsafe { give(&error.to_ne_bytes(), value, len) };
+    }
     let known = known.or_else(|| foreign(fd, level, name));
     match known.map_or(Get::Kernel, |it| get(level, name, &it)) {
         // SAFETY: as the caller promises.
@@ -90,11 +113,22 @@ pub(crate) unsafe extern "C" fn setsockopt(
     if let Some(connection) = known.or_else(|| foreign(fd, level, name)) {
         match set(level, name) {
             Set::Kernel => {}
+            Set::Ignore if name == libc::TCP_CORK && level == libc::SOL_TCP && gather::is_on() => {
+                let Some(number) = number() else { return fail(Errno::INVAL) };
+                TABLE.set_cork(fd, number != 0);
+                if number == 0 {
+                    guard((), || gather::flush(fd));
+                }
+                return 0;
+            }
             Set::Ignore => return 0,
             Set::NoDelay => {
                 let Some(number) = number() else { return fail(Errno::INVAL) };
                 if owns() {
                     TABLE.set(fd, Held::Connection(Connection { no_delay: number != 0, ..connection }));
+                }
+                if number != 0 && gather::is_on() {
+                    guard((), || gather::flush(fd));
                 }
                 return 0;
             }
@@ -159,6 +193,18 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usi
     if request == libc::FIONBIO && TABLE.may_listen(fd) {
         return guard(-1, || descriptors::with_flags(fd, true, call));
     }
+    if request == libc::TIOCOUTQ && gather::is_on() {
+        guard((), || gather::flush(fd));
+    }
+    if matches!(request, libc::FIONREAD | libc::TIOCOUTQ)
+        && rings::concerns(fd)
+        && argument != 0
+        && let Some(count) = guard(None, || waiting_bytes(fd, request))
+    {
+        // SAFETY: the argument of these requests is a pointer to an int, as the caller promises.
+        unsafe { (argument as *mut c_int).write_unaligned(count) };
+        return 0;
+    }
     let result = call();
     if !TABLE.is_held(fd) {
         return result;
@@ -179,6 +225,15 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usi
         _ => {}
     }
     result
+}
+
+/// Number of bytes of a connection with rings that wait for the program, or for the peer.
+fn waiting_bytes(fd: c_int, request: c_ulong) -> Option<c_int> {
+    if !rings::is_attached(fd) {
+        return None;
+    }
+    let count = if request == libc::FIONREAD { rings::unread(fd)? } else { rings::unsent(fd)?.into() };
+    Some(c_int::try_from(count).unwrap_or(c_int::MAX))
 }
 
 /// Number of bytes that can be read without waiting, found by peeking at the first ones.

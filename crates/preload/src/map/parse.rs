@@ -22,7 +22,14 @@ type Words<'a> = SplitWhitespace<'a>;
 impl Map {
     /// Parses the text of a map. `file` is named in errors.
     pub(crate) fn parse(text: &str, file: &Path) -> Result<Self, MapError> {
-        let mut map = Self { peers: Vec::new(), listens: Vec::new(), locals: Vec::new(), patience: PATIENCE };
+        let mut map = Self {
+            peers: Vec::new(),
+            listens: Vec::new(),
+            locals: Vec::new(),
+            patience: PATIENCE,
+            rings: false,
+            poll: Duration::ZERO,
+        };
         for (number, line) in text.lines().enumerate() {
             map.line(line).map_err(|Fault(cause, hint)| MapError {
                 file: file.to_owned(),
@@ -42,6 +49,8 @@ impl Map {
             "listen" => self.listens.push(listen(&mut words)?),
             "local" => self.locals.push(local(&mut words)?),
             "patience" => self.patience = patience(&mut words)?,
+            "rings" => self.rings = rings(&mut words)?,
+            "poll" => self.poll = poll(&mut words)?,
             address => {
                 let peer = peer(address, &mut words)?;
                 if self.peers.iter().any(|other| other.ip == peer.ip && other.ports == peer.ports) {
@@ -110,6 +119,29 @@ fn local(words: &mut Words) -> Result<IpAddr, Fault> {
     match word.parse::<IpAddr>() {
         Ok(ip) if !ip.is_unspecified() && !ip.is_multicast() => Ok(ip.to_canonical()),
         _ => Err(Fault(format!("`{word}` is not this machine's address"), HINT)),
+    }
+}
+
+fn rings(words: &mut Words) -> Result<bool, Fault> {
+    const HINT: &str = "such a line is `rings on` or `rings off`";
+    match words.next() {
+        Some("on") => Ok(true),
+        Some("off") => Ok(false),
+        other => Err(Fault(format!("`{}` is neither on nor off", other.unwrap_or_default()), HINT)),
+    }
+}
+
+fn poll(words: &mut Words) -> Result<Duration, Fault> {
+    const HINT: &str = "such a line is `poll N us`, 0 to 50";
+    let number = words.next().unwrap_or_default();
+    let number = match number.strip_suffix("us") {
+        Some(number) => number,
+        None if words.next() == Some("us") => number,
+        None => return Err(Fault("no unit".to_owned(), HINT)),
+    };
+    match number.parse() {
+        Ok(time @ 0..=50) => Ok(Duration::from_micros(time)),
+        _ => Err(Fault(format!("`{number}` is not such a time"), HINT)),
     }
 }
 

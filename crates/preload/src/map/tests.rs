@@ -73,6 +73,14 @@ fn patience_is_read() {
 }
 
 #[test]
+fn queue_pairs_are_off_and_calls_do_not_look_unless_a_line_says_so() {
+    assert!(!map("").rings && map("rings on").rings && !map("rings off").rings);
+    for (text, time) in [("", 0), ("poll 50us", 50), ("poll 20 us", 20), ("poll 0us", 0)] {
+        assert_eq!(map(text).poll, Duration::from_micros(time), "{text}");
+    }
+}
+
+#[test]
 fn errors_name_their_line_and_a_hint() {
     for (text, cause) in [
         ("10.0.0.7 -> cid 12", "`10.0.0.7` has no port"),
@@ -105,6 +113,12 @@ fn errors_name_their_line_and_a_hint() {
         ("patience 0 ms", "`0` is not a timeout"),
         ("patience 5001 ms", "`5001` is not a timeout"),
         ("patience 1 s", "`1` is not a timeout"),
+        ("rings", "`` is neither on nor off"),
+        ("rings maybe", "`maybe` is neither on nor off"),
+        ("poll 51us", "`51` is not such a time"),
+        ("poll us", "`` is not such a time"),
+        ("poll 5", "no unit"),
+        ("poll 5 ms", "no unit"),
     ] {
         let error = Map::parse(&format!("# first\n{text}\n"), Path::new("/etc/x.map")).expect_err(text);
         assert_eq!((error.line, error.cause.as_str()), (2, cause), "{text}");
@@ -135,7 +149,7 @@ proptest::proptest! {
 
     #[test]
     fn words_of_the_grammar_in_any_order_are_read_or_refused(words in proptest::collection::vec(
-        proptest::sample::select(vec!["listen", "local", "patience", "->", "cid", "unix", "vsock", "port", "host", "*", "1", "ms", "/x",
+        proptest::sample::select(vec!["listen", "local", "patience", "rings", "poll", "->", "cid", "unix", "vsock", "port", "host", "*", "1", "ms", "/x",
             "10.0.0.7:80", "[::1]:*", "*:80", "#", "\n"]), 0..12)) {
         let _ = Map::parse(&words.join(" "), Path::new("x"));
     }

@@ -11,12 +11,20 @@ pub(super) const HIDDEN: u32 = 3;
 pub(super) const DUPLICATED: u32 = 1;
 /// Mark of an epoll instance.
 pub(super) const INSTANCE: u32 = 2;
+/// Mark of a connection that no other process has.
+pub(super) const PRIVATE: u32 = 4;
+/// Mark of a connection with `TCP_CORK`.
+pub(super) const CORKED: u32 = 8;
+/// Mark of a number to which a stream of the C library writes.
+pub(super) const STREAM: u32 = 16;
+/// Mark of a connection whose peer has answered since the last write.
+pub(super) const ANSWERED: u32 = 32;
 
 /// An entry.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) kind: AtomicU32,
-    /// [`DUPLICATED`] and [`INSTANCE`].
+    /// [`DUPLICATED`], [`INSTANCE`] and the marks of connections.
     pub(super) marks: AtomicU32,
     /// The cookie and, of a connection, all the rest.
     pub(super) words: [AtomicU64; 8],
@@ -26,10 +34,22 @@ pub(super) struct Slot {
     pub(super) backlog: AtomicI32,
     pub(super) retry: AtomicU64,
     pub(super) turn: AtomicU32,
+    /// Number of threads that wait for this descriptor. Counted only while writes are gathered.
+    pub(super) waiting: AtomicU32,
     /// Number of the instance plus one; 0 for none; negative for more than one.
     pub(super) epoll: AtomicI32,
     pub(super) events: AtomicU32,
     pub(super) data: AtomicU64,
+    /// What is known about the queue pair of a connection, see [`super::Way`].
+    pub(super) way: AtomicU32,
+    /// Number of the control connection of a queue pair plus one; 0 for none.
+    pub(super) control: AtomicI32,
+    /// Flags of an epoll watch on a connection with a queue pair, see [`super::Edge`].
+    pub(super) edge: AtomicU32,
+    /// Position of the ring at the last event of that watch.
+    pub(super) head: AtomicU32,
+    /// For duplicates, one number for all plus one; 0 for this one. See [`super::Table::root`].
+    pub(super) root: AtomicI32,
 }
 
 impl Slot {
@@ -43,9 +63,15 @@ impl Slot {
         backlog: AtomicI32::new(0),
         retry: AtomicU64::new(0),
         turn: AtomicU32::new(0),
+        waiting: AtomicU32::new(0),
         epoll: AtomicI32::new(0),
         events: AtomicU32::new(0),
         data: AtomicU64::new(0),
+        way: AtomicU32::new(0),
+        control: AtomicI32::new(0),
+        edge: AtomicU32::new(0),
+        head: AtomicU32::new(0),
+        root: AtomicI32::new(0),
     };
 
     pub(super) fn words(&self) -> [u64; 8] {

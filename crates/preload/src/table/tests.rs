@@ -120,3 +120,58 @@ fn an_epoll_instance_is_known_by_its_watches() {
     TABLE.forget(41);
     assert!(!TABLE.is_instance(41));
 }
+
+#[test]
+fn a_connection_is_private_until_it_is_shared() {
+    TABLE.set(50, Held::Connection(connection("10.0.0.7:1", "0.0.0.0:2")));
+    assert!(!TABLE.is_private(50), "nobody has said so");
+    TABLE.set_private(50);
+    assert!(TABLE.is_private(50) && TABLE.has_no_delay(50) && TABLE.cookie(50) == Some(u64::MAX - 1));
+    TABLE.set_answered(50);
+    assert!(TABLE.was_answered(50) && !TABLE.was_answered(50), "once");
+    TABLE.set_cork(50, true);
+    assert!(TABLE.has_cork(50));
+    TABLE.set_cork(50, false);
+    assert!(!TABLE.has_cork(50) && TABLE.is_private(50));
+    assert!(TABLE.set_shared(50) && !TABLE.set_shared(50) && !TABLE.is_private(50));
+    TABLE.set_answered(50);
+    assert!(!TABLE.was_answered(50), "not gathered any more");
+    TABLE.set_private(50);
+    TABLE.set_answered(50);
+    TABLE.set_cork(50, true);
+    // Another connection gets the number, and its close was not seen.
+    TABLE.set(50, Held::Connection(connection("10.0.0.7:1", "0.0.0.0:2")));
+    TABLE.set_private(50);
+    assert!(!TABLE.has_cork(50) && !TABLE.was_answered(50));
+    for share in [|| TABLE.duplicated(50, 51), || TABLE.set_stream(50), || TABLE.forget(50)] {
+        TABLE.set(50, Held::Connection(connection("10.0.0.7:1", "0.0.0.0:2")));
+        TABLE.set_private(50);
+        assert!(TABLE.is_private(50));
+        share();
+        assert!(!TABLE.is_private(50));
+        TABLE.forget(50);
+    }
+}
+
+#[test]
+fn threads_that_wait_are_counted() {
+    assert!(!TABLE.is_waited_for(60));
+    for _ in 0..2 {
+        TABLE.waits(60, true);
+    }
+    TABLE.waits(60, false);
+    assert!(TABLE.is_waited_for(60));
+    TABLE.waits(60, false);
+    TABLE.waits(60, false);
+    assert!(!TABLE.is_waited_for(60), "never below none");
+    TABLE.watched(60, Watch { epoll: 61, events: 1, data: 2 });
+    TABLE.waits(61, true);
+    assert!(TABLE.is_waited_for(60), "its instance");
+    TABLE.forget(61);
+    assert!(!TABLE.is_waited_for(60));
+    TABLE.waits(60, true);
+    TABLE.nobody_waits();
+    assert!(!TABLE.is_waited_for(60));
+    TABLE.waits(-1, true);
+    assert!(!TABLE.is_waited_for(-1));
+}

@@ -4,15 +4,17 @@
 //! The VMCI sockets are Unix sockets, so the machine needs no `AF_VSOCK`. Between both ends is
 //! [`relay::Relay`], which does what taut does for a VM's socket on the host.
 
+mod fabric;
 mod relay;
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use fabric::Fabric;
 use relay::Relay;
 use taut_tests::{Prerequisite, require};
 
@@ -85,14 +87,71 @@ fn same_as_tcp(scenario: &str, connections: std::ops::RangeInclusive<usize>) {
     }
     let expected = stdout(&run(program(scenario)));
     assert!(!expected.is_empty());
-    let folder = tempfile::tempdir().unwrap();
-    let relay = Relay::start(&folder.path().join("vm.sock"));
-    let output = run(preloaded(scenario, &map(folder.path(), LOOPBACK)));
-    assert_eq!(stdout(&output), expected, "{}", stderr(&output));
-    assert_eq!(stderr(&output), "", "nothing to complain of");
-    let relayed = relay.connections();
-    assert!(connections.contains(&relayed), "{relayed} connections by VMCI, not {connections:?}");
+    for way in [By::Packets, By::Gathering, By::Rings] {
+        if way != By::Gathering && ONLY_GATHERED.contains(&scenario)
+            || way == By::Rings && NOT_BY_RINGS.contains(&scenario)
+        {
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let fabric = (way == By::Rings).then(|| Arc::new(Fabric::start(folder.path())));
+        let relay = Relay::start_with(&folder.path().join("vm.sock"), fabric.clone().map(|it| it as _));
+        let mut command = preloaded(scenario, &map(folder.path(), LOOPBACK));
+        if way == By::Gathering {
+            command.env("TAUT_VMCI_GATHER", "1");
+        }
+        if let Some(fabric) = &fabric {
+            command.env("TAUT_VMCI_RINGS", "1").env("TAUT_VMCI_RINGS_TRIAL", fabric.variable());
+        }
+        let output = run(command);
+        assert_eq!(stdout(&output), expected, "{way:?}, {}", stderr(&output));
+        assert_eq!(stderr(&output), "", "nothing to complain of");
+        let relayed = relay.connections();
+        assert!(connections.contains(&relayed), "{relayed} connections by VMCI, not {connections:?}");
+        if let Some(fabric) = fabric {
+            let (attached, _) = fabric.counts();
+            let most = relayed * 2;
+            assert!(attached <= most, "{attached} attached ends of {most}");
+            assert!(attached > 0 || !BY_RINGS.contains(&scenario), "{scenario} is not about rings");
+        }
+    }
 }
+
+/// How the bytes of VMCI connections move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Packets,
+    Gathering,
+    Rings,
+}
+
+/// Scenarios in which another program has to know the peer of a connection. The names of the
+/// relay's sockets, by which the fabric knows its connections, tell it another one.
+const NOT_BY_RINGS: [&str; 1] = ["another_program_inherits"];
+
+/// Scenarios that move bytes, so that connections must get channels.
+const BY_RINGS: [&str; 17] = [
+    "bulk_and_half_close",
+    "flags_of_recv",
+    "pieces",
+    "end_of_the_other_side",
+    "peeked_and_truncated",
+    "connect_while_watched",
+    "asynchronous_programs",
+    "request_in_two_writes",
+    "order_of_processes",
+    "poll_and_select_of_bytes",
+    "epoll_of_bytes",
+    "edges_of_bytes",
+    "reads_that_wait",
+    "full_without_waiting",
+    "child_and_parent_take_turns",
+    "two_threads_wait_for_one_connection",
+    "messages_at_once",
+];
+
+/// Scenarios that are as with TCP only if small writes are gathered.
+const ONLY_GATHERED: [&str; 1] = ["corked"];
 
 macro_rules! same_as_tcp {
     ($($scenario:ident $connections:expr;)*) => {
@@ -182,6 +241,29 @@ same_as_tcp! {
     children_end_during_accept 2..=2;
     accept_is_interrupted 0..=0;
     connect_is_interrupted 0..=0;
+    child_of_vfork_executes 2..=2;
+    child_by_a_system_call 2..=2;
+    request_in_two_writes 1..=1;
+    bytes_arrive_without_another_call 1..=1;
+    order_of_all_kinds_of_writes 1..=1;
+    order_of_processes 2..=2;
+    order_of_threads_and_duplicates 2..=2;
+    handler_writes_between 1..=1;
+    delay_is_turned_off 1..=1;
+    corked 1..=1;
+    closed_after_small_writes 3..=3;
+    ends_after_small_writes 8..=8;
+    peer_does_not_read 3..=3;
+    peer_does_not_read_for_long 1..=1;
+    peer_has_gone 1..=1;
+    poll_and_select_of_bytes 1..=1;
+    epoll_of_bytes 1..=1;
+    edges_of_bytes 1..=1;
+    reads_that_wait 1..=1;
+    full_without_waiting 1..=1;
+    child_and_parent_take_turns 1..=1;
+    two_threads_wait_for_one_connection 1..=1;
+    messages_at_once 1..=1;
 }
 
 /// Scenarios about what only `AF_VSOCK` carries. `tests/tests/guest/preload.rs` runs them.
@@ -339,6 +421,80 @@ fn a_socket_that_is_not_a_vms_is_reported_once() {
     assert!(said.contains("name the VMCI socket of a VM"), "{said}");
 }
 
+/// Small writes are gathered on request only.
+#[test]
+fn gathering_saves_system_calls() {
+    let calls = |scenario: &str, gathers: &str| -> u64 {
+        let folder = tempfile::tempdir().unwrap();
+        let relay = Relay::start(&folder.path().join("vm.sock"));
+        let mut command = preloaded(scenario, &map(folder.path(), LOOPBACK));
+        command.env("TAUT_VMCI_GATHER", gathers);
+        let output = run(command);
+        assert_eq!((relay.connections(), stderr(&output).as_str()), (1, ""));
+        stdout(&output).trim().parse().unwrap()
+    };
+    for scenario in ["writes", "writes_of_child"] {
+        assert_eq!(calls(scenario, "0"), 1000, "{scenario}");
+        // A thread that does not get a processor in time writes to an idle connection.
+        let gathered = calls(scenario, "1");
+        assert!(gathered < 500, "{scenario}: {gathered} writes of 1000 went alone");
+    }
+}
+
+/// A write that waits goes on with its own connection, or not at all.
+#[test]
+fn a_write_that_waits_does_not_go_to_another_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let _relay = Relay::start(&folder.path().join("vm.sock"));
+    let mut command = preloaded("replaced", &map(folder.path(), LOOPBACK));
+    command.env("TAUT_VMCI_GATHER", "1");
+    assert_eq!(stdout(&run(command)), "read: true\nErr(\"EBADF\")\nevents: 0x0\n");
+}
+
+/// A handler of the fault in a write ends the program by `exit`, which sends gathered bytes.
+#[test]
+fn a_fault_in_a_write_can_end_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let _relay = Relay::start(&folder.path().join("vm.sock"));
+    let mut command = preloaded("unreadable", &map(folder.path(), LOOPBACK));
+    command.env("TAUT_VMCI_GATHER", "1");
+    assert_eq!(stdout(&run(command)), "small writes\nhandled\n");
+}
+
+/// Only the first program that is started waits for a peer that takes nothing.
+#[test]
+fn a_peer_that_takes_nothing_delays_one_spawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let _relay = Relay::start(&folder.path().join("vm.sock"));
+    let mut command = preloaded("spawns", &map(folder.path(), LOOPBACK));
+    command.env("TAUT_VMCI_GATHER", "1");
+    let output = run(command);
+    assert_eq!(stdout(&output), "true\nfalse\nfalse\nfalse\n");
+    let said = stderr(&output);
+    assert!(said.contains("are lost") && said.contains("\nhint: "), "{said}");
+}
+
+/// A library that is preloaded behind this one replaces the same function.
+#[test]
+fn the_next_library_sees_the_end_of_a_process() {
+    const SOURCE: &str = "#define _GNU_SOURCE\n#include <unistd.h>\n#include <sys/syscall.h>\n\
+        void _exit(int status) { write(2, \"next\\n\", 5); for (;;) syscall(SYS_exit_group, status); }\n";
+    let folder = tempfile::tempdir().unwrap();
+    let (source, library) = (folder.path().join("next.c"), folder.path().join("next.so"));
+    std::fs::write(&source, SOURCE).unwrap();
+    // Rust's own linker.
+    let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
+    assert!(status.unwrap().success());
+    for gathers in ["0", "1"] {
+        let folder = tempfile::tempdir().unwrap();
+        let _relay = Relay::start(&folder.path().join("vm.sock"));
+        let mut command = preloaded("child_has_the_connection", &map(folder.path(), LOOPBACK));
+        let both = [built("libtaut_vmci.so"), library.clone()].map(|path| path.display().to_string());
+        command.env("LD_PRELOAD", both.join(":")).env("TAUT_VMCI_GATHER", gathers);
+        assert_eq!(stderr(&run(command)), "next\n", "{gathers}");
+    }
+}
+
 /// One listener accepts clients of both kinds.
 #[test]
 fn a_listener_accepts_connections_of_both_kinds() {
@@ -366,4 +522,45 @@ fn decisions_are_logged_on_request() {
     assert!(said.contains(": TCP and VMCI"), "{said}");
     assert!(said.contains("vm.sock port "), "{said}");
     assert!(said.contains(": unix "), "{said}");
+}
+
+/// An unmodified program with processes, threads and a `select` loop, if the machine has it.
+#[test]
+fn iperf3_measures_by_rings() {
+    let has_it = Command::new("iperf3").arg("--version").stdout(Stdio::null()).status();
+    if !has_it.is_ok_and(|status| status.success()) {
+        eprintln!("left out: there is no iperf3");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let fabric = Arc::new(Fabric::start(folder.path()));
+    let _relay = Relay::start_with(&folder.path().join("vm.sock"), Some(fabric.clone() as _));
+    let path = map(folder.path(), LOOPBACK);
+    let iperf3 = |arguments: &[&str]| {
+        let mut command = Command::new("iperf3");
+        command.args(arguments).env("LD_PRELOAD", built("libtaut_vmci.so"));
+        command
+            .env("TAUT_VMCI_MAP", &path)
+            .env("TAUT_VMCI_RINGS", "1")
+            .env("TAUT_VMCI_RINGS_TRIAL", fabric.variable());
+        command
+    };
+    for more in [&[][..], &["-R"], &["--bidir"], &["-P", "3", "-l", "1000"]] {
+        let before = fabric.counts().0;
+        let server = ["-s", "-1", "--forceflush", "-B", "127.0.0.1", "-p", "15201"];
+        let mut server = iperf3(&server).stdout(Stdio::piped()).spawn().unwrap();
+        let mut says = std::io::BufReader::new(server.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("listening") {
+            line.clear();
+            assert!(std::io::BufRead::read_line(&mut says, &mut line).unwrap() > 0);
+        }
+        let amount = ["-c", "127.0.0.1", "-p", "15201", "-n", "20M"];
+        let output = run(iperf3(&[&amount[..], more].concat()));
+        assert!(stdout(&output).contains("receiver"), "{more:?}: {}{}", stdout(&output), stderr(&output));
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut says, &mut rest).unwrap();
+        assert!(server.wait().unwrap().success(), "{rest}");
+        assert!(fabric.counts().0 >= before + 3, "{more:?}: {:?}", fabric.counts());
+    }
 }

@@ -9,6 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, connect, socket};
+
+/// Moves the bytes of connections in the place of the relay.
+pub(crate) trait Mover: Send + Sync {
+    /// Expects a connection. Returns a name for the socket to the listening program, and the number
+    /// in it.
+    fn name(&self, path: &Path) -> (PathBuf, u32);
+
+    /// Moves the bytes of a connection with this number until both ends have closed.
+    fn connect(&self, number: u32, client: UnixStream, server: UnixStream);
+}
+
 /// Connects clients of a socket `<path>` with `<path>_<port>`.
 pub(crate) struct Relay {
     connections: Arc<AtomicUsize>,
@@ -16,14 +28,19 @@ pub(crate) struct Relay {
 
 impl Relay {
     pub(crate) fn start(path: &Path) -> Self {
+        Self::start_with(path, None)
+    }
+
+    /// The same with somebody else who moves the bytes.
+    pub(crate) fn start_with(path: &Path, mover: Option<Arc<dyn Mover>>) -> Self {
         let listener = UnixListener::bind(path).unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
         let counted = connections.clone();
         let path = path.to_owned();
         thread::spawn(move || {
             while let Ok((client, _)) = listener.accept() {
-                let (path, counted) = (path.clone(), counted.clone());
-                thread::spawn(move || serve(client, &path, &counted));
+                let (path, counted, mover) = (path.clone(), counted.clone(), mover.clone());
+                thread::spawn(move || serve(client, &path, &counted, mover.as_deref()));
             }
         });
         Self { connections }
@@ -36,7 +53,7 @@ impl Relay {
 }
 
 /// Serves one client. Hangs up if nobody listens, as taut does.
-fn serve(client: UnixStream, path: &Path, connections: &AtomicUsize) {
+fn serve(client: UnixStream, path: &Path, connections: &AtomicUsize, mover: Option<&dyn Mover>) {
     let mut reader = BufReader::with_capacity(1, client);
     let mut request = String::new();
     if reader.read_line(&mut request).is_err() {
@@ -44,13 +61,32 @@ fn serve(client: UnixStream, path: &Path, connections: &AtomicUsize) {
     }
     let mut client = reader.into_inner();
     let port = request.trim_end().strip_prefix("CONNECT ").unwrap();
-    let Ok(server) = UnixStream::connect(PathBuf::from(format!("{}_{port}", path.display()))) else { return };
+    let target = PathBuf::from(format!("{}_{port}", path.display()));
+    let server = if let Some(mover) = mover {
+        let name = mover.name(path);
+        let Ok(server) = connect_from(&name.0, &target) else { return };
+        connections.fetch_add(1, SeqCst);
+        client.write_all(format!("OK {}\n", name.1).as_bytes()).unwrap();
+        return mover.connect(name.1, client, server);
+    } else if let Ok(server) = UnixStream::connect(target) {
+        server
+    } else {
+        return;
+    };
     let number = connections.fetch_add(1, SeqCst);
     client.write_all(format!("OK {}\n", 50_000 + number).as_bytes()).unwrap();
     let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
     let other = thread::spawn(move || pump(&from, &to));
     pump(&server, &client);
     let _ = other.join();
+}
+
+/// Connects a socket that has a name of its own.
+fn connect_from(name: &Path, target: &Path) -> std::io::Result<UnixStream> {
+    let socket = socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    bind(&socket, &SocketAddrUnix::new(name)?)?;
+    connect(&socket, &SocketAddrUnix::new(target)?)?;
+    Ok(socket.into())
 }
 
 fn pump(mut from: &UnixStream, mut to: &UnixStream) {

@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use super::fault::{End, Hostile, used};
+use super::private::Private;
 use super::wait::{Signaller, Waiter};
 use crate::layout::Direction;
 use crate::memory::{Channel, RingBytes, SharedBytes};
@@ -51,6 +52,23 @@ impl Consumer {
         let this = Self { tail, published: tail, waiter, ..Self::new(channel, direction, piece) };
         this.look()?;
         Ok(this)
+    }
+
+    /// The numbers that this end keeps privately.
+    pub fn private(&self) -> Private {
+        Private {
+            position: self.tail,
+            published: self.published,
+            waiter: self.waiter.number(),
+            seen: self.signaller.seen(),
+        }
+    }
+
+    /// Goes on where another process that shares this end has stopped.
+    pub fn go_on(&mut self, from: Private) {
+        (self.tail, self.published) = (from.position, from.published);
+        self.waiter = Waiter::new(from.waiter);
+        self.signaller = Signaller::resume(from.seen);
     }
 
     /// Length of the ring in bytes.

@@ -23,6 +23,7 @@ mod atomic {
 mod consumer;
 mod ends;
 mod fault;
+mod private;
 mod producer;
 #[cfg(test)]
 mod tests;
@@ -31,4 +32,5 @@ mod wait;
 pub use consumer::{Consumer, Look};
 pub use ends::Ends;
 pub use fault::{End, Hostile};
+pub use private::Private;
 pub use producer::Producer;

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use super::consumer::Consumer;
 use super::fault::{End, Hostile, used};
+use super::private::Private;
 use super::wait::{Signaller, Waiter};
 use crate::layout::Direction;
 use crate::memory::{Channel, RingBytes, SharedBytes};
@@ -44,6 +45,23 @@ impl Producer {
         Ok(this)
     }
 
+    /// The numbers that this end keeps privately.
+    pub fn private(&self) -> Private {
+        Private {
+            position: self.head,
+            published: self.published,
+            waiter: self.waiter.number(),
+            seen: self.signaller.seen(),
+        }
+    }
+
+    /// Goes on where another process that shares this end has stopped.
+    pub fn go_on(&mut self, from: Private) {
+        (self.head, self.published) = (from.position, from.published);
+        self.waiter = Waiter::new(from.waiter);
+        self.signaller = Signaller::resume(from.seen);
+    }
+
     /// Length of the ring in bytes.
     #[inline]
     pub fn size(&self) -> u32 {
@@ -79,6 +97,17 @@ impl Producer {
     #[inline]
     pub fn room(&self) -> Result<u32, Hostile> {
         Ok(self.size() - self.used()?)
+    }
+
+    /// Copies bytes that were written out of the ring again: the first ones of the last `count`
+    /// bytes. A producer whose consumer has left delivers in another way what [`Self::used`] says
+    /// was not taken. The consumer may have changed the bytes.
+    ///
+    /// # Panics
+    /// If the ring is shorter than `count`, or `count` than `out`.
+    pub fn copy_back(&self, count: u32, out: &mut [u8]) {
+        assert!(count <= self.size() && out.len() <= count as usize, "more bytes than were written");
+        self.bytes.copy_out(self.head.wrapping_sub(count), crate::memory::as_uninit(out));
     }
 
     /// Writes as many bytes as there is room for. Returns how many. The other side sees them after

@@ -18,6 +18,11 @@ impl Waiter {
         Self { number }
     }
 
+    /// Number of the last announcement or its end.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
     /// Announces a wait, by a number that has not been signalled. The caller looks again before it
     /// sleeps, and announces again before it sleeps again.
     #[inline]
@@ -54,6 +59,16 @@ impl Signaller {
     /// A side that has not signalled yet.
     pub(crate) fn new() -> Self {
         Self { seen: 0 }
+    }
+
+    /// A side that goes on with the number that another one has seen last.
+    pub(crate) fn resume(seen: u32) -> Self {
+        Self { seen }
+    }
+
+    /// Number at the last look.
+    pub(crate) fn seen(&self) -> u32 {
+        self.seen
     }
 
     /// Tells whether the other end waits and has not been signalled since it announced that. Call

@@ -1,5 +1,5 @@
-//! `taut bench vsock`: VMCI sockets at many message and socket sizes, and queue pairs and TCP beside
-//! them, as netperf in S2.
+//! `taut bench vsock`: VMCI sockets at many message and socket sizes, and queue pairs and TCP
+//! beside them, as netperf in S2.
 
 use std::time::Duration;
 

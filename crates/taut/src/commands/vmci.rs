@@ -1,11 +1,14 @@
 //! `taut vmci`.
 
+mod connections;
+
 use clap::Subcommand;
 use taut_api::error::ErrorKind;
 use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::vm::VmciStatus;
-use taut_api::vmci::VmciSpec;
+use taut_api::vmci::{VmciConnection, VmciSpec};
+use taut_api::word::counted;
 use taut_api::{ApiError, Bytes, Name};
 
 use crate::client::Client;
@@ -14,7 +17,11 @@ use crate::output::{self, Format, Outcome};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List all VMCI devices with their counters; `taut vm set` changes their settings
-    List,
+    List {
+        /// List connections instead, and whether each end uses a ring or packets
+        #[arg(long)]
+        connections: bool,
+    },
     /// Show the VMCI device of one VM
     Show {
         /// Name of the VM
@@ -24,7 +31,12 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome {
     match command {
-        Command::List => {
+        Command::List { connections: true } => {
+            let all: Vec<VmciConnection> = client.get(path::VMCI_CONNECTIONS)?;
+            output::print(format, &all, |all| connections::table(all));
+            Ok(())
+        }
+        Command::List { connections: false } => {
             let mut all: Vec<Vm> = client.get(path::VMS)?;
             all.retain(|vm| vm.status.vmci.is_some());
             output::print(format, &all, |all| table(all));
@@ -56,9 +68,10 @@ fn show(vm: &Vm, spec: &VmciSpec, status: &VmciStatus) -> String {
         ("domains", if domains.is_empty() { "none".to_owned() } else { domains.join(", ") }),
         ("unrestricted", if spec.unrestricted { "on" } else { "off" }.to_owned()),
         ("connections", format!("{} of at most {}", counters.connections, spec.most_connections())),
+        ("attached", counted(counters.attached, "end")),
         ("half-open", format!("at most {}", spec.most_half_open())),
-        ("received", format!("{} bytes", counters.rx_bytes)),
-        ("sent", format!("{} bytes", counters.tx_bytes)),
+        ("received", format!("{} bytes, {} by rings", counters.rx_bytes, counters.ring_rx_bytes)),
+        ("sent", format!("{} bytes, {} by rings", counters.tx_bytes, counters.ring_tx_bytes)),
         ("refused, forged", format!("{}, {}", counters.refused, counters.forged)),
         ("host socket", status.socket.clone()),
         ("group", spec.group.as_ref().map(ToString::to_string).unwrap_or_default()),
@@ -92,6 +105,7 @@ pub(super) fn table(vms: &[Vm]) -> String {
             "LINK",
             "DOMAINS",
             "CONNECTIONS",
+            "ATTACHED",
             "RX BYTES",
             "TX BYTES",
             "REFUSED",
@@ -113,7 +127,7 @@ pub(super) fn table(vms: &[Vm]) -> String {
     text
 }
 
-fn row(vm: &Vm, spec: &VmciSpec, status: &VmciStatus) -> [String; 10] {
+fn row(vm: &Vm, spec: &VmciSpec, status: &VmciStatus) -> [String; 11] {
     let counters = &status.counters;
     let mut domains: Vec<_> = spec.domains.iter().map(ToString::to_string).collect();
     if spec.unrestricted {
@@ -125,6 +139,7 @@ fn row(vm: &Vm, spec: &VmciSpec, status: &VmciStatus) -> [String; 10] {
         output::word(&status.link),
         domains.join(","),
         counters.connections.to_string(),
+        counters.attached.to_string(),
         counters.rx_bytes.to_string(),
         counters.tx_bytes.to_string(),
         counters.refused.to_string(),
@@ -160,7 +175,14 @@ mod tests {
             queue_pairs: (cid == 3).then_some(Bytes::mib(16)),
             counters,
         };
-        let counters = VmciCounters { connections: 2, rx_bytes: 70, forged: 1, ..VmciCounters::default() };
+        let counters = VmciCounters {
+            connections: 2,
+            attached: 1,
+            rx_bytes: 70,
+            ring_rx_bytes: 50,
+            forged: 1,
+            ..VmciCounters::default()
+        };
         let vms = [
             vm(
                 "db1",
@@ -175,9 +197,9 @@ mod tests {
             ),
         ];
         insta::assert_snapshot!(table(&vms), @r"
-        VM    CID  LINK  DOMAINS         CONNECTIONS  RX BYTES  TX BYTES  REFUSED  FORGED  HOST SOCKET
-        db1     3  up    a,b                       2        70         0        0       1  /run/taut/vms/3/vmci.sock
-        web1    4  down  (unrestricted)            0         0         0        0       0  /run/taut/vms/4/vmci.sock
+        VM    CID  LINK  DOMAINS         CONNECTIONS  ATTACHED  RX BYTES  TX BYTES  REFUSED  FORGED  HOST SOCKET
+        db1     3  up    a,b                       2         1        70         0        0       1  /run/taut/vms/3/vmci.sock
+        web1    4  down  (unrestricted)            0         0         0         0        0       0  /run/taut/vms/4/vmci.sock
         db1: members of group web use /run/taut/vmci/db1/vmci.sock
         web1: no front end has connected
         ");
@@ -190,9 +212,10 @@ mod tests {
         domains          a, b
         unrestricted     off
         connections      2 of at most 4096
+        attached         1 end
         half-open        at most 256
-        received         70 bytes
-        sent             0 bytes
+        received         70 bytes, 50 by rings
+        sent             0 bytes, 0 by rings
         refused, forged  0, 1
         host socket      /run/taut/vms/3/vmci.sock
         group            web

@@ -9,7 +9,7 @@ use std::time::Duration;
 use taut_api::event::Level;
 use taut_api::fabric::closing::MOST_WAITING;
 use taut_api::fabric::message::Attachment;
-use taut_api::fabric::{Abilities, ForeignFd, FromFabric, PortId, SessionRecord, ToFabric, discard};
+use taut_api::fabric::{Abilities, Ability, ForeignFd, FromFabric, PortId, SessionRecord, ToFabric, discard};
 use taut_api::link::Link;
 
 use super::Shared;
@@ -20,6 +20,11 @@ use crate::inbox::Message;
 const CLOSE_BLOCKED: &str = "a descriptor that the front end or a peer of the port sent has been closing for more than \
                              1 s; other ports are not affected; hint: end the server of that file system or the peer \
                              of that socket, then restart the VM";
+
+/// Reason why a fabric of an earlier version does not use memory for queue pairs.
+const UNKNOWN_QUEUE_PAIRS: &str = "its queue pairs are not used, because the running fabric is of an earlier version \
+                                   that does not know them; hint: to replace it while traffic goes on: taut daemon \
+                                   upgrade-fabric";
 
 /// Reason of a quarantine for descriptors that this daemon cannot close.
 const CLOGGED: &str = "connections of the front end cannot be closed, because descriptors that it sent wait in them; \
@@ -104,9 +109,10 @@ impl Shared {
                 self.wanted().held.end_session(port);
                 self.note_session(port);
             }
-            FromFabric::PortState { port, link, reason, attached } => {
+            FromFabric::PortState { port, link, reason, attached, unused_queue_pairs } => {
                 conversation.told.insert(port);
                 self.port_state(conversation, port, link, reason.as_deref(), attached);
+                self.note_unused_queue_pairs(conversation.abilities, port, unused_queue_pairs);
             }
         }
         self.look_whether_ready(conversation);
@@ -148,12 +154,35 @@ impl Shared {
         }
     }
 
+    /// Notes whether the fabric uses the memory for queue pairs that a device is configured with.
+    /// Raises an event for each new reason why it does not.
+    fn note_unused_queue_pairs(&self, abilities: Abilities, port: PortId, why: Option<String>) {
+        let wanted = self.wanted();
+        let device = wanted.config.sockets.iter().find(|socket| socket.id == port);
+        let Some(device) = device.filter(|device| device.queue_pairs.is_some()) else { return };
+        let owner = device.owner.clone();
+        drop(wanted);
+        let refused = why.map(|why| {
+            format!("its queue pairs are not used, because the fabric refuses their memory: {why}; hint: stop and start it")
+        });
+        let unknown = || (!abilities.has(Ability::QueuePairs)).then(|| UNKNOWN_QUEUE_PAIRS.to_owned());
+        let why = refused.or_else(unknown);
+        let mut seen = self.board.lock();
+        let state = seen.observed.fabric.ports.entry(port).or_default();
+        let is_news = why.is_some() && state.unused_queue_pairs != why;
+        state.unused_queue_pairs.clone_from(&why);
+        drop(seen);
+        if let Some(why) = why.filter(|_| is_news) {
+            self.store.event(Level::Warning, &owner, "vmci.no-queue-pairs", &why);
+        }
+    }
+
     /// Gives a new fabric everything that the last one had.
     fn hand_over(&self, abilities: Abilities) {
         let wire = self.wire();
-        let (mut messages, unanswered) = {
-            let wanted = self.wanted();
-            (wanted.held.messages(), wanted.held.unanswered())
+        let (queue_pairs, mut messages, host_sockets) = {
+            let held = &self.wanted().held;
+            (held.queue_pairs(), held.messages(), held.host_sockets())
         };
         let mut seen = self.board.lock();
         messages
@@ -162,7 +191,7 @@ impl Shared {
             seen.observed.fabric.ports.entry(*port).or_default().attached = true;
         }
         drop(seen);
-        for (_, message, fds) in messages.into_iter().chain(unanswered) {
+        for (_, message, fds) in queue_pairs.into_iter().chain(messages).chain(host_sockets) {
             super::send(wire.as_ref(), &message, &fds);
         }
     }

@@ -8,9 +8,10 @@ use std::path::Path;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use taut_api::fabric::PortId;
-use taut_api::fabric::counters::VmciCounters;
+use taut_api::fabric::connections::{self, RecordedConnection};
 use taut_api::fabric::counters::{
-    FILE_SIZE, PORT_WORDS, PortCounters, WorkerCounters, port_base, worker_base,
+    CONNECTION_WORDS, CONNECTIONS, FILE_SIZE, MAX_CONNECTIONS, PORT_WORDS, PortCounters, VmciCounters,
+    WorkerCounters, port_base, worker_base,
 };
 
 /// The open counters file.
@@ -51,14 +52,20 @@ impl Counters {
         Ok(WorkerCounters::from_words(&self.words(worker_base(worker))?))
     }
 
+    /// Reads the connections of VMCI sockets.
+    pub(crate) fn connections(&self) -> io::Result<Vec<RecordedConnection>> {
+        let about_all: [u64; CONNECTION_WORDS] = self.words(CONNECTIONS)?;
+        let highest = about_all[connections::HIGHEST].min(MAX_CONNECTIONS as u64 - 1) as usize;
+        let mut bytes = vec![0; highest * CONNECTION_WORDS * 8];
+        self.0.read_exact_at(&mut bytes, (CONNECTIONS + CONNECTION_WORDS) as u64 * 8)?;
+        let words = bytes.chunks_exact(CONNECTION_WORDS * 8).map(words_of);
+        Ok(words.filter_map(|words| RecordedConnection::from_words(&words)).collect())
+    }
+
     fn words<const N: usize>(&self, base: usize) -> io::Result<[u64; N]> {
         let mut bytes = vec![0; N * 8];
         self.0.read_exact_at(&mut bytes, base as u64 * 8)?;
-        let mut words = [0; N];
-        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-            *word = u64::from_le_bytes(bytes.try_into().expect("chunks of eight"));
-        }
-        Ok(words)
+        Ok(words_of(&bytes))
     }
 
     /// Clears a port's counters before its number gets a new owner.
@@ -67,9 +74,21 @@ impl Counters {
     }
 }
 
+/// The words in bytes of the file.
+fn words_of<const N: usize>(bytes: &[u8]) -> [u64; N] {
+    let mut words = [0; N];
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = u64::from_le_bytes(bytes.try_into().expect("chunks of eight"));
+    }
+    words
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt as _;
+
+    use taut_api::fabric::connections::{BY_RINGS, USED};
+    use taut_api::vmci::Cid;
 
     use super::*;
 
@@ -81,5 +100,28 @@ mod tests {
         let counters = Counters::open(&path).unwrap();
         assert!(path.metadata().unwrap().blocks() * 512 >= FILE_SIZE);
         assert_eq!(counters.read(PortId(7)).unwrap(), PortCounters::default());
+        assert_eq!(counters.connections().unwrap(), []);
+    }
+
+    #[test]
+    fn connections_that_exist_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let counters = Counters::open(&dir.path().join("counters")).unwrap();
+        let write = |number: usize, word: usize, value: u64| {
+            let at = CONNECTIONS + number * CONNECTION_WORDS + word;
+            counters.file().write_all_at(&value.to_le_bytes(), at as u64 * 8).unwrap();
+        };
+        write(0, connections::HIGHEST, 3);
+        write(1, 0, USED | BY_RINGS[0]);
+        write(1, 1, 7 << 32 | 0x50);
+        write(3, 0, USED);
+        // Not below the highest number.
+        write(4, 0, USED);
+        let read = counters.connections().unwrap();
+        assert_eq!(read.iter().map(|each| each.ends[0].cid).collect::<Vec<_>>(), [Cid(7), Cid(0)]);
+        assert!(read[0].ends[0].is_by_rings && !read[0].ends[1].is_by_rings && read[0].ends[0].port == 80);
+        // A number that no fabric writes.
+        write(0, connections::HIGHEST, u64::MAX);
+        assert_eq!(counters.connections().unwrap().len(), 3);
     }
 }

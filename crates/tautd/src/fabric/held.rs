@@ -226,14 +226,20 @@ impl Held {
         self.0.get(&port).is_some_and(|port| port.session.is_some())
     }
 
-    /// Returns the messages that give a new fabric the host sockets and the memory for queue pairs
-    /// of VMCI devices. They have no answer.
-    pub(super) fn unanswered(&self) -> Vec<Attach> {
-        let sockets = self.0.iter().filter_map(|(&port, held)| Some((port, held.host.clone()?)));
-        let sockets = sockets.map(|(port, fd)| (port, ToFabric::HostListener { port }, vec![fd]));
+    /// Returns the messages that give a new fabric the memory for queue pairs of VMCI devices. They
+    /// have no answer. They go before all others: a guest whose device is served may ask for queue
+    /// pairs at once.
+    pub(super) fn queue_pairs(&self) -> Vec<Attach> {
         let memory = self.0.iter().filter_map(|(&port, held)| Some((port, held.queue_pairs.clone()?.1)));
-        let memory = memory.map(|(port, fd)| (port, ToFabric::QueuePairMemory { port }, vec![fd]));
-        sockets.chain(memory).collect()
+        memory.map(|(port, fd)| (port, ToFabric::QueuePairMemory { port }, vec![fd])).collect()
+    }
+
+    /// Returns the messages that give a new fabric the host sockets of VMCI devices. They have no
+    /// answer. They go behind all others: clients that come before the device is served are
+    /// refused.
+    pub(super) fn host_sockets(&self) -> Vec<Attach> {
+        let sockets = self.0.iter().filter_map(|(&port, held)| Some((port, held.host.clone()?)));
+        sockets.map(|(port, fd)| (port, ToFabric::HostListener { port }, vec![fd])).collect()
     }
 
     /// Returns the messages that give a new fabric everything.
@@ -297,10 +303,10 @@ mod tests {
         held.keep_queue_pairs(PORT, 7, memory());
         held.keep_only(&configured(7));
         assert!(held.has_queue_pairs(PORT, 7) && !held.has_queue_pairs(PORT, 8));
-        let [(port, message, fds)] = held.unanswered().try_into().unwrap();
+        let [(port, message, fds)] = held.queue_pairs().try_into().unwrap();
         assert_eq!((port, message, fds.len()), (PORT, ToFabric::QueuePairMemory { port: PORT }, 1));
         held.keep_only(&configured(8));
-        assert!(!held.has_queue_pairs(PORT, 7) && held.unanswered().is_empty());
+        assert!(!held.has_queue_pairs(PORT, 7) && held.queue_pairs().is_empty());
         held.keep_queue_pairs(PORT, 8, memory());
         let without = FabricConfig { sockets: vec![socket(PORT)], ..FabricConfig::default() };
         held.keep_only(&without);

@@ -57,17 +57,19 @@ impl Shared {
     pub(super) fn give(&self, stream: &UnixStream, watch: &mut Watch) -> io::Result<Given> {
         let Greeting { version, abilities, .. } = Self::greet(stream)?;
         let start_us = watch.lap();
-        let (config, mut messages, unanswered, ports) = {
+        let (config, queue_pairs, mut messages, host_sockets, ports) = {
             let wanted = self.wanted();
             let held = &wanted.held;
-            (wanted.config.clone(), held.messages(), held.unanswered(), held.ports().len() as u32)
+            let ports = held.ports().len() as u32;
+            (wanted.config.clone(), held.queue_pairs(), held.messages(), held.host_sockets(), ports)
         };
         let revision = config.revision;
         let unfit: Vec<_> = unfit(abilities, &config).collect();
         let fits = |(_, message, _): &Attach| fit(abilities, message).is_some();
         messages.retain(fits);
         let answers = messages.len();
-        messages.extend(unanswered.into_iter().filter(fits));
+        let messages: Vec<_> =
+            queue_pairs.into_iter().filter(fits).chain(messages).chain(host_sockets).collect();
         let mut refused = BTreeMap::new();
         let configure = ToFabric::Configure(config);
         // Send and receive at the same time: the fabric must not block while it has much to send.

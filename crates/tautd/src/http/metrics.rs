@@ -49,6 +49,12 @@ const VMCI: &[Column<VmciCounters>] = &[
     ("taut_vmci_opened", "Connections opened, from either side", |counters| counters.opened),
     ("taut_vmci_rx_bytes", "Payload bytes delivered to the guest", |counters| counters.rx_bytes),
     ("taut_vmci_tx_bytes", "Payload bytes taken from the guest", |counters| counters.tx_bytes),
+    ("taut_vmci_ring_rx_bytes", "Payload bytes delivered to the guest by rings", |counters| {
+        counters.ring_rx_bytes
+    }),
+    ("taut_vmci_ring_tx_bytes", "Payload bytes taken from the guest by rings", |counters| {
+        counters.ring_tx_bytes
+    }),
     ("taut_vmci_rx_packets", "Packets delivered to the guest", |counters| counters.rx_packets),
     ("taut_vmci_tx_packets", "Packets taken from the guest", |counters| counters.tx_packets),
     ("taut_vmci_refused", "Requests reset: no listener, or no permission", |counters| counters.refused),
@@ -166,6 +172,10 @@ impl Snapshot {
         let mut open = gauge(encoder, "taut_vmci_connections", "Open connections")?;
         for (labels, device) in &devices {
             open.encode_family(labels)?.encode_gauge(&device.counters.connections)?;
+        }
+        let mut attached = gauge(encoder, "taut_vmci_attached", "Ends of connections that use rings")?;
+        for (labels, device) in &devices {
+            attached.encode_family(labels)?.encode_gauge(&device.counters.attached)?;
         }
         let mut up = gauge(encoder, "taut_vmci_up", "Does the guest's driver serve the device")?;
         for (labels, device) in &devices {
@@ -386,8 +396,8 @@ mod tests {
             "vmci_",
             "opened_total rx_bytes_total tx_bytes_total rx_packets_total tx_packets_total refused_total
              limited_total forged_total malformed_total resets_total stalls_total interrupts_total
-             kicks_total
-             connections up",
+             kicks_total ring_rx_bytes_total ring_tx_bytes_total
+             connections attached up",
             " vm,cid",
         );
         expect(

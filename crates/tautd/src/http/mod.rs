@@ -20,6 +20,7 @@ mod resources;
 mod serve;
 mod table;
 pub(crate) mod threads;
+mod vmci;
 mod vms;
 
 use std::path::PathBuf;

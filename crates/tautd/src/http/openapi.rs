@@ -8,7 +8,7 @@ use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::resources::{external, netdevs, netns, portgroups, uplinks, vswitches};
-use super::{audit, capture, daemon, events, host, kvm, metrics, patch, pnics, ports, table, vms};
+use super::{audit, capture, daemon, events, host, kvm, metrics, patch, pnics, ports, table, vmci, vms};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -21,6 +21,7 @@ use super::{audit, capture, daemon, events, host, kvm, metrics, patch, pnics, po
         vms::set_power,
         patch::patch_vm,
         kvm::kvm_counters,
+        vmci::list_connections,
         vswitches::list_vswitches,
         vswitches::show_vswitch,
         vswitches::put_vswitch,

@@ -12,7 +12,7 @@ use taut_api::role::Role;
 
 use super::resources::{external, netdevs, netns, portgroups, uplinks, vswitches};
 use super::{
-    Shared, audit, capture, daemon, events, gate, host, kvm, metrics, openapi, patch, pnics, ports, vms,
+    Shared, audit, capture, daemon, events, gate, host, kvm, metrics, openapi, patch, pnics, ports, vmci, vms,
 };
 
 /// One method of one path.
@@ -65,6 +65,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(Define, Method::DELETE, path::VM.pattern(), vms::delete_vm),
         Route::new(Operate, Method::POST, path::VM_POWER.pattern(), vms::set_power),
         Route::new(View, get(), path::VM_KVM.pattern(), kvm::kvm_counters),
+        Route::new(View, get(), path::VMCI_CONNECTIONS, vmci::list_connections),
         Route::new(View, get(), path::VSWITCHES, vswitches::list_vswitches),
         Route::new(View, get(), path::VSWITCH.pattern(), vswitches::show_vswitch),
         Route::new(Define, Method::PUT, path::VSWITCH.pattern(), vswitches::put_vswitch),

@@ -60,6 +60,8 @@ pub(super) struct Entry {
     pub(super) prepared: Vec<Prepared>,
     /// Memory for queue pairs, which a vsock device has whether or not a front end is connected.
     pub(super) queue_pairs: Option<RegionFd>,
+    /// The reason why memory that came for the configured queue pairs is not used.
+    pub(super) unused_queue_pairs: Option<String>,
     /// The reason why the last attachment ended.
     lost: Option<String>,
     /// The uplink has a link, but leads nowhere.
@@ -92,6 +94,7 @@ impl Entry {
             plugged: None,
             prepared: Vec::new(),
             queue_pairs: None,
+            unused_queue_pairs: None,
             lost: None,
             has_no_path: false,
             reported: None,

@@ -20,6 +20,8 @@ pub(in crate::control) struct Status {
     pub(in crate::control) reason: Option<String>,
     /// Something is attached, or a front end can connect.
     pub(in crate::control) attached: bool,
+    /// The reason why memory for queue pairs is not used.
+    pub(in crate::control) unused_queue_pairs: Option<String>,
 }
 
 impl Entry {
@@ -46,7 +48,7 @@ impl Entry {
             None if self.device.is_up() => (Link::Up, self.has_no_path.then(|| NO_PATH.to_owned())),
             None => (Link::Down, Some(self.why_down())),
         };
-        Status { link, reason, attached }
+        Status { link, reason, attached, unused_queue_pairs: self.unused_queue_pairs.clone() }
     }
 
     fn why_down(&self) -> String {

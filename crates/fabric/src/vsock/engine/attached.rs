@@ -1,13 +1,12 @@
-//! Ends of connections that are attached to channels: how they end, and when a channel is free
-//! again.
+//! Ends of connections that are attached to channels: what becomes of them when the connection
+//! ends, or when the region goes.
 //!
 //! A channel belongs to its control connection, and to the end of a connection that is attached.
 //!
-//! * If the connection ends first, its end leaves the channel, and the program is told by the end
-//!   word of its ring IN. The channel stays in use until the program closes the control connection.
-//! * If the control connection ends first, the end is closed, as if the guest had closed it. What
-//!   is left in the ring OUT is still delivered, for a while. Then the connection is reset, and the
-//!   channel is free.
+//! * If the connection ends first, the program is told by the end word of its ring IN. The channel
+//!   stays in use until the program closes the control connection.
+//! * If the control connection ends first, the program leaves the channel: see
+//!   [`leaving`](super::leaving).
 //! * If the guest starts anew, or its region is replaced, its channels are free at once. Nothing is
 //!   read from them any more.
 
@@ -18,10 +17,8 @@ use taut_api::fabric::counters::SocketWord;
 use taut_queue_pair::End;
 
 use super::{VsockEvent, VsockSwitch};
-use crate::vsock::proto::{
-    Actions, ChannelIdx, ConnId, Connection, Flow, FlowId, GuestIdx, Party, Side, State,
-};
-use crate::vsock::queue_pair::{EndId, GuestRegion, News, PairFault, RegionRefused};
+use crate::vsock::proto::{ChannelIdx, ConnId, Connection, Flow, FlowId, GuestIdx, Party, Side, State};
+use crate::vsock::queue_pair::{EndId, GuestRegion, PairFault, RegionRefused};
 
 /// Returns the end that a program is told of once its stream is over.
 pub(super) fn end_of(flow: &Flow) -> End {
@@ -30,7 +27,9 @@ pub(super) fn end_of(flow: &Flow) -> End {
 
 /// Connections end.
 impl VsockSwitch {
-    /// Settles what a connection that is over has to do with channels. May be called again.
+    /// Settles the channels of a connection that is over: their programs are told of the end, bytes
+    /// that come later do not count, and what was left is delivered for a limited time. If it is a
+    /// control connection, its program leaves its channel. Every further call changes nothing.
     pub(super) fn settle_over(&mut self, id: ConnId) {
         let Some(connection) = self.table.get(id) else { return };
         if connection.fabric_side().is_some() {
@@ -46,10 +45,7 @@ impl VsockSwitch {
         self.note_end(id, side);
         let Self { table, pairs, sched, .. } = self;
         let Some(connection) = table.get_mut(id) else { return };
-        let (Some(end), Party::Guest(guest)) = (pairs.end(connection, side), connection.ends[side].party)
-        else {
-            return;
-        };
+        let Some(end) = pairs.end(connection, side) else { return };
         let from = side.other();
         let flow = &connection.flows[from];
         if flow.over || flow.cut {
@@ -57,11 +53,10 @@ impl VsockSwitch {
         }
         let control = end.control;
         pairs.signal(control);
-        if let Some(channel) = connection.channels[side].filter(|_| control.is_none()) {
-            pairs.note(News::MayBeEmpty(guest, channel));
-        }
+        pairs.note_left(connection);
         // The reset follows what goes into the ring, if anything does.
         sched.turns.queue(FlowId { connection: id, from }, connection);
+        self.limit_drain(id, side);
     }
 
     /// Notes how much a side that sends no more has left in its ring. Bytes that its guest adds
@@ -79,12 +74,12 @@ impl VsockSwitch {
         let left = end.out.available();
         let flow = &mut connection.flows[side];
         if flow.over || flow.cut {
-            flow.loose = 0;
+            flow.unframed = 0;
             return;
         }
         match left {
             Ok(left) => {
-                flow.loose = left;
+                flow.unframed = left;
                 self.queue(id, side);
             }
             Err(fault) => {
@@ -94,9 +89,21 @@ impl VsockSwitch {
         }
     }
 
+    /// Notes in the record and in the counters by what the sides of a connection exchange their
+    /// bytes.
+    pub(super) fn note_rings(&mut self, id: ConnId) {
+        let Some(connection) = self.table.get(id) else { return };
+        for (side, is_by_rings) in self.record.note_rings(id, connection) {
+            self.guests.count_attached(connection.ends[side].party, is_by_rings);
+        }
+    }
+
     /// Has the channels of a forgotten connection leave it.
     pub(super) fn leave_channels(&mut self, connection: &Connection) {
         for side in Side::BOTH {
+            if connection.is_by_rings(side) {
+                self.guests.count_attached(connection.ends[side].party, false);
+            }
             let Some(end) = self.pairs.end(connection, side) else { continue };
             end.tell_end(end_of(&connection.flows[side.other()]));
             end.of = None;
@@ -126,7 +133,7 @@ impl VsockSwitch {
     }
 
     /// Counts what a guest wrote into the words of a channel, and reports it if that is due.
-    fn report_fault(&mut self, guest: GuestIdx, fault: &PairFault) {
+    pub(super) fn report_fault(&mut self, guest: GuestIdx, fault: &PairFault) {
         let Some(device) = &mut self.guests.devices[guest] else { return };
         device.counters.add(SocketWord::Malformed, 1);
         device.counters.add(SocketWord::Resets, 1);
@@ -136,90 +143,10 @@ impl VsockSwitch {
         }
     }
 
-    fn free(&mut self, guest: GuestIdx, channel: ChannelIdx) {
+    /// Ends the use of a channel.
+    pub(super) fn free(&mut self, guest: GuestIdx, channel: ChannelIdx) {
         if let Some(region) = self.pairs.region_mut(guest) {
             region.free(channel);
-        }
-    }
-}
-
-/// Control connections end.
-impl VsockSwitch {
-    /// Has the channel of a control connection that is over be let go.
-    pub(super) fn end_control(&mut self, id: ConnId) {
-        let guest = self.table.get(id).and_then(|connection| connection.guests().next());
-        let channel = self.pairs.control(id).and_then(|control| control.channel.take());
-        let (Some(guest), Some(channel)) = (guest, channel) else { return };
-        let Some(end) = self.pairs.region_mut(guest).and_then(|region| region.end_mut(channel)) else {
-            return;
-        };
-        end.control = None;
-        let of = end.of;
-        if let Some(EndId { connection: id, serial, side }) = of {
-            self.close_end(id, serial, side);
-        }
-        self.free_if_empty(guest, channel);
-        self.pairs.drain(guest, channel, self.now);
-    }
-
-    /// Closes the end of a connection whose program is gone.
-    fn close_end(&mut self, id: ConnId, serial: u32, side: Side) {
-        let Some(connection) = self.table.get_mut(id).filter(|it| it.serial == serial) else { return };
-        if connection.state == State::Over {
-            return;
-        }
-        let mut actions = Actions::default();
-        connection.close(side, &mut actions);
-        self.sched.queue_all(id, connection, actions.ready);
-        self.note_end(id, side);
-    }
-
-    /// Frees a channel whose program is gone, once nothing of it is left to be delivered.
-    pub(super) fn free_if_empty(&mut self, guest: GuestIdx, channel: ChannelIdx) {
-        let Some(end) = self.pairs.region(guest).and_then(|region| region.end(channel)) else { return };
-        if end.control.is_some() {
-            return;
-        }
-        let of = end.of;
-        let connection = of.and_then(|of| {
-            let connection = self.table.get_mut(of.connection)?;
-            (connection.serial == of.serial).then_some((of, connection))
-        });
-        let Some((EndId { connection: id, side, .. }, connection)) = connection else {
-            return self.free(guest, channel);
-        };
-        let flow = &connection.flows[side];
-        if flow.has_payload() && !flow.over {
-            return;
-        }
-        connection.channels[side] = None;
-        connection.flows[side].loose = 0;
-        let mut actions = Actions::default();
-        if connection.state != State::Over {
-            connection.cut_off(side, &mut actions);
-        }
-        self.sched.queue_all(id, connection, actions.ready);
-        self.free(guest, channel);
-        if actions.rare.any() {
-            self.carry_out_rare(id, actions.rare);
-        }
-    }
-
-    /// Gives up what is left in channels whose programs have been gone for too long.
-    pub(super) fn give_up_drains(&mut self) {
-        while let Some((guest, channel)) = self.pairs.due_drain(self.now) {
-            let end = self.pairs.region(guest).and_then(|region| region.end(channel));
-            if let Some(EndId { connection: id, side, .. }) = end.and_then(|end| end.of) {
-                match self.table.get(id).map(|connection| connection.state) {
-                    Some(State::Over) => {
-                        self.discard(id, side);
-                        self.settle_over(id);
-                        self.queue(id, side);
-                    }
-                    _ => self.end(id, None),
-                }
-            }
-            self.free_if_empty(guest, channel);
         }
     }
 }
@@ -227,7 +154,8 @@ impl VsockSwitch {
 /// Regions come and go.
 impl VsockSwitch {
     /// Sets the region of a device's guest: `len` bytes of a file from `offset` on. Keeps the one
-    /// that is there if it is in the same file. Otherwise nothing of the one before goes on.
+    /// that is there if it is the same part of the same file. Otherwise nothing of the one before
+    /// goes on.
     pub(crate) fn set_region(
         &mut self,
         id: PortId,
@@ -236,7 +164,7 @@ impl VsockSwitch {
         len: u64,
     ) -> Result<(), RegionRefused> {
         let Some(guest) = self.guests.by_id(id) else { return Ok(()) };
-        if self.pairs.region(guest).is_some_and(|region| region.is_in(file)) {
+        if self.pairs.region(guest).is_some_and(|region| region.is(file, offset, len)) {
             return Ok(());
         }
         let region = GuestRegion::map(file, offset, len)?;
@@ -268,8 +196,7 @@ impl VsockSwitch {
             if let Some(EndId { connection: id, serial, side }) = of
                 && let Some(connection) = table.get_mut(id).filter(|it| it.serial == serial)
             {
-                connection.channels[side] = None;
-                connection.flows[side].loose = 0;
+                connection.detach(side);
                 connection.flows[side].cut = true;
                 left.push(id);
             }
@@ -279,6 +206,9 @@ impl VsockSwitch {
             if let Some(control) = pairs.control(id) {
                 control.channel = None;
             }
+        }
+        for &id in &left {
+            self.note_rings(id);
         }
         left
     }

@@ -11,7 +11,7 @@ use super::attached::end_of;
 use super::looks::after_taking;
 use crate::vsock::guest::{Guests, Sender};
 use crate::vsock::host::{HostRead, HostSockets, MAX_MOVED};
-use crate::vsock::proto::{Actions, Connection, Flow, FlowId, Front, GuestIdx, OneWay, Party, State};
+use crate::vsock::proto::{Actions, Connection, Flow, FlowId, Front, GuestIdx, OneWay, Party, Source, State};
 use crate::vsock::queue_pair::{AttachedEnd, PairFault, QueuePairs};
 use crate::vsock::sched::{Place, Schedule};
 
@@ -27,11 +27,11 @@ impl VsockSwitch {
     /// moved.
     pub(super) fn move_into_rings(&mut self, now: Instant) -> bool {
         let mut bytes = 0;
-        for _ in 0..self.sched.turns.rings.queued().min(MAX_TURNS) {
+        for _ in 0..self.sched.turns.pace.queued().min(MAX_TURNS) {
             if bytes >= MAX_BYTES_IN_A_ROW {
                 break;
             }
-            let Some(place) = self.sched.turns.rings.next() else { break };
+            let Some(place) = self.sched.turns.pace.next() else { break };
             bytes += self.take_ring_turn(place, now);
         }
         bytes > 0
@@ -88,7 +88,8 @@ impl RingTurn<'_> {
         match self.connection.ends[self.flow.from].party {
             Party::Guest(sender) => {
                 self.put_packets(sender)?;
-                if !self.connection.flows[self.flow.from].has_packets() {
+                let runs = self.guests.senders[sender].ring.is_some();
+                if runs && self.connection.flows[self.flow.from].source() == Some(Source::Unframed) {
                     self.move_bytes(sender)?;
                 }
             }
@@ -104,14 +105,15 @@ impl RingTurn<'_> {
         let Self { flow: FlowId { from, .. }, connection, guests, host, sched, pairs, .. } = self;
         let Some(end) = pairs.end(connection, from.other()) else { return Ok(()) };
         let flow = &mut connection.flows[*from];
-        if !flow.has_packets() {
+        if flow.source() != Some(Source::Packets) {
             return Ok(());
         }
+        let most = flow.packet_bytes().min(MAX_BYTES as u64) as usize;
         let sending = &mut guests.senders[sender];
         let (waiting, socket_type) = (flow.packets.count, connection.socket_type);
-        let mut put = put_spill(flow, end)?;
+        let mut put = put_spill(flow, end, most)?;
         if flow.spill.is_none() {
-            put += put_from_sender(flow, sending, end, &mut host.buffer, MAX_BYTES - put.min(MAX_BYTES))?;
+            put += put_from_sender(flow, sending, end, &mut host.buffer, most - put)?;
         }
         if flow.packets.count < waiting {
             sched.unpublished.add_sender(sender, sending);
@@ -128,19 +130,19 @@ impl RingTurn<'_> {
     /// Copies bytes from the sender's ring, by one copy.
     fn move_bytes(&mut self, sender: GuestIdx) -> Result<(), PairFault> {
         let Self { flow: FlowId { from, .. }, connection, pairs, .. } = self;
-        let most = (connection.flows[*from].loose as usize).min(MAX_BYTES - self.moved.min(MAX_BYTES));
+        let most = (connection.flows[*from].unframed as usize).min(MAX_BYTES - self.moved.min(MAX_BYTES));
         let Some((source, sink)) = pairs.both_ends(connection, *from) else { return Ok(()) };
         let room = sink.into.room()? as usize;
         let moved = sink.into.write_from(&mut source.out, most)?;
-        let loose = &mut connection.flows[*from].loose;
-        *loose -= moved as u32;
+        let unframed = &mut connection.flows[*from].unframed;
+        *unframed -= moved as u32;
         if moved < most.min(room) {
-            check_positions(source, *loose, sink, room - moved)?;
+            check_positions(source, *unframed, sink, room - moved)?;
         }
         if moved > 0 {
             self.count_moved(moved, Some(sender));
         }
-        after_taking(self.pairs, &mut self.sched.turns.rings, self.flow, self.connection, self.now);
+        after_taking(self.pairs, &mut self.sched.turns.pace, self.flow, self.connection, self.now);
         Ok(())
     }
 
@@ -196,14 +198,16 @@ impl RingTurn<'_> {
             (flow.empty_looks, flow.moved) = (0, Some(self.now));
         }
         let mut signals = end.publish_put();
+        let unread = end.into.used()?;
         if flow.ended && !flow.has_payload() {
             signals |= end.tell_end(end_of(flow));
+            flow.is_read |= unread == 0;
         }
-        let (control, full) = (end.control, end.into.room()? == 0);
+        let (control, full) = (end.control, unread == end.into.size());
         if signals {
             pairs.signal(control);
         }
-        let pace = &mut sched.turns.rings;
+        let pace = &mut sched.turns.pace;
         let host_has_bytes = connection.ends[from].party == Party::Host
             && !connection.flows[from].ended
             && host.streams.get_mut(id).is_some_and(|stream| stream.readable);
@@ -212,12 +216,19 @@ impl RingTurn<'_> {
             Party::Host | Party::Fabric => false,
         };
         let flow = &connection.flows[from];
+        let source = flow.source();
+        if !flow.has_payload() && connection.withholds_end(from) {
+            pace.look_later(*flow_id, connection, self.now);
+        }
+        let flow = &connection.flows[from];
         if flow.has_packets() && full && flow.pending.reset {
             // The connection is over. What was sent beyond the room is lost.
             self.actions.rare.discard.add(from);
-        } else if full && (flow.has_payload() || host_has_bytes) || flow.loose > 0 && !flow.has_packets() {
+        } else if full && (flow.has_payload() || host_has_bytes)
+            || source == Some(Source::Unframed) && sender_runs
+        {
             pace.look_later(*flow_id, connection, self.now);
-        } else if flow.has_packets() && sender_runs || host_has_bytes {
+        } else if source == Some(Source::Packets) && sender_runs || host_has_bytes {
             pace.queue(*flow_id, connection);
         } else if !flow.has_payload() && !flow.pending.is_empty() {
             // Packets that wait until the payload is there.
@@ -233,15 +244,16 @@ impl RingTurn<'_> {
             self.connection.flows[self.flow.from.other()].one_way = OneWay::default();
         }
         self.guests.count(self.receiver, SocketWord::RxBytes, bytes as u64);
+        self.guests.count(self.receiver, SocketWord::RingRxBytes, bytes as u64);
         if let Some(sender) = sender {
-            self.guests.count(sender, SocketWord::TxBytes, bytes as u64);
+            self.guests.count_from_ring(sender, bytes as u64);
         }
     }
 }
 
-/// Checks that a ring still has the bytes that were found in it, and that another one still has its
-/// room. A guest whose position has gone back and forth meanwhile is not found out: no other guest
-/// may be blamed for it.
+/// Finds the guest because of which a move was shorter than what was found before it: the sender's
+/// ring has fewer bytes than then, or the receiver's has less room. If neither is so any more, the
+/// connection goes on: a position went back and has returned, and it is not known whose.
 fn check_positions(
     source: &AttachedEnd,
     bytes: u32,
@@ -257,12 +269,13 @@ fn check_positions(
     Ok(())
 }
 
-/// Copies payload that was copied out of the sender's ring before into the receiver's. Returns the
-/// number of bytes.
-fn put_spill(flow: &mut Flow, end: &mut AttachedEnd) -> Result<usize, Hostile> {
+/// Copies at most `most` bytes of payload that was copied out of the sender's ring before into the
+/// receiver's. Returns the number of bytes.
+fn put_spill(flow: &mut Flow, end: &mut AttachedEnd, most: usize) -> Result<usize, Hostile> {
     let mut put = 0;
-    while let Some(spill) = &mut flow.spill
-        && let Some(Front { bytes, .. }) = spill.front(MAX_BYTES as u32)
+    while put < most
+        && let Some(spill) = &mut flow.spill
+        && let Some(Front { bytes, .. }) = spill.front((most - put) as u32)
     {
         let first = end.into.write(bytes[0])?;
         let second = if first == bytes[0].len() { end.into.write(bytes[1])? } else { 0 };
@@ -272,7 +285,7 @@ fn put_spill(flow: &mut Flow, end: &mut AttachedEnd) -> Result<usize, Hostile> {
             flow.spill = None;
         }
         put += written;
-        if written < len || put >= MAX_BYTES {
+        if written < len {
             break;
         }
     }

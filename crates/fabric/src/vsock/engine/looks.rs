@@ -7,8 +7,8 @@ use taut_queue_pair::End;
 use taut_virtq::socket_header::SHUTDOWN_SEND;
 
 use super::VsockSwitch;
-use crate::vsock::proto::{ChannelIdx, ConnId, Connection, FlowId, GuestIdx, Party, Side, State};
-use crate::vsock::queue_pair::{EndId, News, PairFault, QueuePairs};
+use crate::vsock::proto::{ChannelIdx, ConnId, Connection, Flow, FlowId, GuestIdx, Party, Side, State};
+use crate::vsock::queue_pair::{AttachedEnd, EndId, News, PairFault, QueuePairs};
 use crate::vsock::sched::{MAX_EMPTY_LOOKS, Pace, Turns};
 
 /// Most looks in a row; then other work has its turn.
@@ -19,7 +19,7 @@ const MAX_LOOKS: usize = 256;
 enum Lack {
     /// The sender has nothing for the receiver.
     Bytes,
-    /// The receiver's ring is full.
+    /// The receiver's ring is full, or must be empty before the receiver is told of the end.
     Room,
 }
 
@@ -28,7 +28,8 @@ enum Lack {
 struct Found {
     /// The flow has something for its receiver, which has room for it.
     is_ready: bool,
-    /// The thing that is looked for again later.
+    /// The thing that the flow cannot go on without, and that is looked for again later; `None` if
+    /// the flow goes on, or if what it lacks makes itself heard.
     lack: Option<Lack>,
 }
 
@@ -36,7 +37,7 @@ impl VsockSwitch {
     /// Looks at the flows whose look is due.
     pub(super) fn look_at_rings(&mut self, now: Instant) {
         for _ in 0..MAX_LOOKS {
-            let Some(place) = self.sched.turns.rings.due(now) else { break };
+            let Some(place) = self.sched.turns.pace.due(now) else { break };
             let id = place.flow.connection;
             let Some(connection) = self.table.get_mut(id).filter(|it| place.is_of(it)) else { continue };
             connection.flows[place.flow.from].look_is_due = false;
@@ -56,8 +57,9 @@ impl VsockSwitch {
         }
         let host_has_bytes = connection.ends[from].party == Party::Host
             && connection.state == State::Open
+            && !connection.flows[from].ended
             && host.streams.get_mut(id).is_some_and(|stream| stream.readable);
-        let found = match take_up(pairs, connection, from, host_has_bytes) {
+        let found = match look_at_both(pairs, connection, from, host_has_bytes) {
             Ok(found) => found,
             Err(fault) => return self.fail_flow(flow, fault),
         };
@@ -69,20 +71,20 @@ impl VsockSwitch {
         let looks = &mut connection.flows[from].empty_looks;
         *looks = looks.saturating_add(1);
         if *looks < MAX_EMPTY_LOOKS {
-            return sched.turns.rings.look_later(flow, connection, *now);
+            return sched.turns.pace.look_later(flow, connection, *now);
         }
         // The guest rings a bell from now on, unless it has written, or made room, just before.
         match lack {
             Lack::Bytes => pairs.end(connection, from).map(|end| end.out.wait()),
             Lack::Room => pairs.end(connection, from.other()).map(|end| end.into.wait()),
         };
-        match take_up(pairs, connection, from, host_has_bytes) {
+        match look_at_both(pairs, connection, from, host_has_bytes) {
             Ok(found) if found.lack == Some(lack) => {}
             Ok(found) => {
                 connection.flows[from].empty_looks = 0;
                 go_on(pairs, &mut sched.turns, flow, connection, found);
                 if found.lack.is_some() {
-                    sched.turns.rings.look_later(flow, connection, *now);
+                    sched.turns.pace.look_later(flow, connection, *now);
                 }
             }
             Err(fault) => self.fail_flow(flow, fault),
@@ -99,6 +101,9 @@ impl VsockSwitch {
         let waited_for_room = end.into.is_waiting();
         end.into.stop_waiting();
         connection.flows[side].empty_looks = 0;
+        if waited_for_room {
+            connection.flows[side.other()].empty_looks = 0;
+        }
         self.look(FlowId { connection: id, from: side });
         if waited_for_room {
             self.look(FlowId { connection: id, from: side.other() });
@@ -137,40 +142,54 @@ impl VsockSwitch {
         };
         let Some(own) = connection.fabric_side().filter(|_| connection.state == State::Open) else { return };
         control.signal();
-        connection.flows[own].loose = control.waiting();
+        connection.flows[own].unframed = control.waiting();
         self.sched.turns.queue(FlowId { connection: id, from: own }, connection);
     }
 }
 
 /// Takes up what the sender of a flow has written into its ring, and looks for room in the
 /// receiver's.
-fn take_up(
+fn look_at_both(
     pairs: &mut QueuePairs,
     connection: &mut Connection,
     from: Side,
     host_has_bytes: bool,
 ) -> Result<Found, PairFault> {
-    if let Some(end) = pairs.end(connection, from)
-        && !connection.flows[from].ended
-    {
-        let look = end.out.look()?;
-        let flow = &mut connection.flows[from];
-        flow.loose = look.bytes;
-        if look.end != End::Open {
-            end.is_final = true;
-            flow.ended = true;
-            flow.pending.shutdown |= SHUTDOWN_SEND;
-        }
+    if let Some(end) = pairs.end(connection, from) {
+        take_up_bytes(end, &mut connection.flows[from])?;
     }
     let flow = &connection.flows[from];
     let has_something = flow.has_payload() || host_has_bytes;
-    let room = pairs.end(connection, from.other()).map(|end| end.into.room()).transpose()?;
-    if has_something && room == Some(0) {
-        return Ok(Found { is_ready: false, lack: Some(Lack::Room) });
+    let into = if connection.is_to_ring(from) { pairs.end(connection, from.other()) } else { None };
+    if let Some(into) = into {
+        let unread = into.into.used()?;
+        let is_full = unread == into.into.size();
+        // The program itself is told of the end at once.
+        let is_told = into.announced != End::Open;
+        let must_be_read = !has_something && is_told && connection.withholds_end(from);
+        if has_something && is_full || must_be_read && unread > 0 {
+            return Ok(Found { is_ready: false, lack: Some(Lack::Room) });
+        }
     }
     // Packets, and programs on the host, are heard of by themselves.
-    let lacks_bytes = connection.is_from_ring(from) && !flow.ended && flow.loose == 0;
+    let may_write = connection.is_from_ring(from) && !connection.has_left[from] && !flow.ended;
+    let lacks_bytes = may_write && flow.unframed == 0;
     Ok(Found { is_ready: has_something || flow.ended, lack: lacks_bytes.then_some(Lack::Bytes) })
+}
+
+/// Takes up what the program of an attached end has written, unless that is known for good.
+pub(super) fn take_up_bytes(end: &mut AttachedEnd, flow: &mut Flow) -> Result<(), PairFault> {
+    if end.is_final || flow.ended {
+        return Ok(());
+    }
+    let look = end.out.look()?;
+    flow.unframed = look.bytes;
+    if look.end != End::Open {
+        end.is_final = true;
+        flow.ended = true;
+        flow.pending.shutdown |= SHUTDOWN_SEND;
+    }
+    Ok(())
 }
 
 /// Queues a flow if it has something for its receiver, and ends the waits for what was found.
@@ -208,12 +227,12 @@ pub(super) fn after_taking(
         Ok(false) => {}
         Err(fault) => pairs.note(News::Fault(guest, EndId::of(connection, from), fault.into())),
     }
-    if connection.flows[from].loose > 0 {
+    if connection.flows[from].unframed > 0 {
         return;
     }
-    match (control, connection.channels[from]) {
-        (None, Some(channel)) => pairs.note(News::MayBeEmpty(guest, channel)),
-        _ if waits || connection.flows[from].ended => {}
-        _ => pace.look_later(flow, connection, now),
+    if connection.has_left[from] {
+        pairs.note_left(connection);
+    } else if !waits && !connection.flows[from].ended {
+        pace.look_later(flow, connection, now);
     }
 }

@@ -6,8 +6,8 @@
 //!
 //! * [`path`], [`to_host`], [`from_host`]: forwarding.
 //! * [`into_ring`], [`from_ring`]: forwarding to and from ends that are attached to channels.
-//!   [`looks`]: when their rings are looked at. [`service`], [`attached`]: how ends are attached,
-//!   and leave their channels.
+//!   [`looks`]: when their rings are looked at. [`service`], [`attached`], [`leaving`]: how ends
+//!   are attached, how they end, and how they return to packets.
 //! * [`spill`]: relief of rings that are crowded by packets for receivers that take nothing.
 //! * [`connections`]: connections begin and end.
 //! * [`devices`], [`rings`]: devices and their rings come and go.
@@ -22,6 +22,7 @@ mod from_host;
 mod from_ring;
 mod host_side;
 mod into_ring;
+mod leaving;
 mod looks;
 mod path;
 mod rings;

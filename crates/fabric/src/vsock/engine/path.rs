@@ -22,7 +22,7 @@ use taut_api::fabric::counters::SocketWord;
 use taut_api::vmci::Cid;
 use taut_virtq::device::socket::{Packet, Piece};
 use taut_virtq::fault::RingFault;
-use taut_virtq::socket_header::{RW, SocketHeader};
+use taut_virtq::socket_header::{RW, SHUTDOWN, SocketHeader};
 
 use super::VsockSwitch;
 use super::spill::spill;
@@ -31,7 +31,7 @@ use crate::vsock::guest::{Guests, Starvation};
 use crate::vsock::host::HostSockets;
 use crate::vsock::proto::{
     Actions, Address, ConnId, Connection, FlowId, Front, GuestIdx, MAX_REPLIES, MAX_WAITING_PACKETS, Next,
-    PacketSlots, Party, Side, SocketType, Verdict,
+    PacketSlots, Party, Side, SocketType, Source, Verdict,
 };
 use crate::vsock::queue_pair::QueuePairs;
 use crate::vsock::sched::{Ahead, Allowance, Batch, MAX_TURN_BYTES, Place, Schedule, Served};
@@ -116,6 +116,9 @@ impl VsockSwitch {
             self.sched.unpublished.add_sender(guest, sender);
         }
         let ends_ring = connection.flows[side].ended && connection.is_from_ring(side);
+        let shuts_ring = header.op == SHUTDOWN && connection.is_from_ring(side);
+        // What the guest sends behind this must find the end without its channel.
+        let leaves = connection.fabric_side().is_some() && connection.flows[side].pending.shutdown != 0;
         self.sched.carry_out(id, connection, actions, now);
         match verdict {
             Verdict::Queued => {
@@ -134,6 +137,12 @@ impl VsockSwitch {
         }
         if ends_ring {
             self.note_end(id, side);
+        }
+        if shuts_ring {
+            self.on_shutdown_of_attached(id, side);
+        }
+        if leaves {
+            self.end_control(id);
         }
         if actions.rare.any() {
             self.carry_out_rare(id, actions.rare);
@@ -264,17 +273,23 @@ impl Turn<'_> {
     /// Hands over payload, as much as the receiver's next buffer and its credit take: of packets,
     /// of a ring, or of the fabric itself.
     fn deliver_payload(&mut self, header: SocketHeader) -> Result<Served, RingFault> {
-        let of_packets = self.connection.flows[self.from].has_packets();
+        let Some(source) = self.connection.flows[self.from].source() else { return Ok(Served::Idle) };
         let sender = match self.connection.ends[self.from].party {
             Party::Guest(sender) => Some(sender),
-            Party::Fabric => None,
-            Party::Host => return Ok(Served::Idle),
+            Party::Host | Party::Fabric => None,
         };
         if let Some(sender) = sender
-            && of_packets
+            && source != Source::Returned
             && self.guests.senders[sender].ring.is_none()
         {
-            // The flow is queued again when the sender's ring is back.
+            // The flow is queued again when the sender's ring is back. Until then, it is not known
+            // which packets go before the bytes of the sender's other ring.
+            return Ok(Served::Idle);
+        }
+        if source == Source::Unframed
+            && let Some(sender) = sender
+            && !self.look_at_ring(sender)
+        {
             return Ok(Served::Idle);
         }
         let Some(ring) = &mut self.guests.receivers[self.guest].ring else { return Ok(Served::Full) };
@@ -283,11 +298,13 @@ impl Turn<'_> {
         let no_slots = PacketSlots::default();
         let slots = sender.map_or(&no_slots, |sender| &self.guests.senders[sender].slots);
         let most = buffer.min(self.sched.turns.most_bytes(self.guest));
-        match Allowance::of(flow, socket_type, slots, most, self.now) {
-            Allowance::Bytes(most) => match sender {
-                Some(sender) if of_packets => self.copy(header, sender, most),
-                Some(sender) => self.deliver_ring_bytes(header, sender, most),
-                None => self.deliver_own_bytes(header, most),
+        let pledged = self.guests.receivers[self.guest].pledged;
+        match Allowance::of(flow, socket_type, slots, pledged, most, self.now) {
+            Allowance::Bytes(most) => match (source, sender) {
+                (Source::Returned, _) => self.deliver_returned(header, most),
+                (Source::Packets, Some(sender)) => self.copy(header, sender, most),
+                (Source::Unframed, Some(sender)) => self.deliver_ring_bytes(header, sender, most),
+                (_, None) => self.deliver_own_bytes(header, most),
             },
             Allowance::NoCredit => self.deliver_without_credit(sender),
             Allowance::Hold(until) => {
@@ -319,7 +336,7 @@ impl Turn<'_> {
             if spill.is_empty() {
                 flow.spill = None;
             }
-            flow.on_payload_delivered(len, socket_type, &mut receiver.pledged);
+            flow.on_payload_delivered(len, flags, socket_type, &mut receiver.pledged);
             flow.held_since = None;
             flow.on_header_delivered(&header);
             self.count_delivered(len);
@@ -335,7 +352,7 @@ impl Turn<'_> {
             len: part.len,
         });
         to.queue.deliver(header, pieces)?;
-        flow.on_payload_delivered(batch.bytes, socket_type, &mut receiver.pledged);
+        flow.on_payload_delivered(batch.bytes, batch.flags, socket_type, &mut receiver.pledged);
         flow.held_since = None;
         flow.on_header_delivered(&header);
         flow.offset = batch.next_offset();
@@ -355,6 +372,7 @@ impl Turn<'_> {
         let next = if self.connection.flows[self.from].pending.reset {
             // The connection is over. What was sent beyond the credit is lost.
             let packets = self.connection.flows[self.from].take_packets();
+            self.pairs.note_left(self.connection);
             if let Some(sender) = sender {
                 let sender_side = &mut self.guests.senders[sender];
                 sender_side.give_back_all(packets);

@@ -74,8 +74,8 @@ impl VsockSwitch {
         flow.pending.credit_update = false;
         flow.window.unread = 0;
         let sent = flow.window.sent;
-        if asked || sent.wrapping_sub(control.told) >= CONTROL_CREDIT.buf_alloc / 4 {
-            control.told = sent;
+        if asked || sent.wrapping_sub(control.advertised) >= CONTROL_CREDIT.buf_alloc / 4 {
+            control.advertised = sent;
             connection.flows[from.other()].pending.credit_update = true;
             sched.turns.queue(FlowId { connection: id, from: from.other() }, connection);
         }
@@ -90,7 +90,7 @@ impl VsockSwitch {
         };
         let Some(own) = connection.fabric_side() else { return };
         control.answer(answer);
-        connection.flows[own].loose = control.waiting();
+        connection.flows[own].unframed = control.waiting();
         let mut actions = Actions::default();
         if answer.status != Status::Attached {
             connection.reset(Some(own), &mut actions);
@@ -131,11 +131,13 @@ impl VsockSwitch {
         let channel = region.attach(|channel, number| AttachedEnd::new(channel, number, of, control));
         let channel = channel.ok_or(Status::Full)?;
         connection.channels[side] = Some(channel);
-        // A guest gets packets in order: it has those before it has the answer.
+        // A guest gets packets in order: it has those before it has the answer. The protocol counts
+        // bytes modulo 2^32.
         let by_packets = connection.flows[side.other()].window.sent.into();
         if let Some(control) = self.pairs.control(control) {
             control.channel = Some(channel);
         }
+        self.note_rings(id);
         self.begin_rings(id, side);
         Ok(AttachAnswer { status: Status::Attached, channel: channel.0, by_packets })
     }
@@ -145,11 +147,13 @@ impl VsockSwitch {
     pub(super) fn begin_rings(&mut self, id: ConnId, side: Side) {
         let Some(connection) = self.table.get_mut(id) else { return };
         connection.flows[side].empty_looks = 0;
-        if connection.flows[side].ended {
+        if connection.has_left[side] {
+            self.pairs.note_left(connection);
+        } else if connection.flows[side].ended {
             self.note_end(id, side);
         } else {
             let flow = FlowId { connection: id, from: side };
-            self.sched.turns.rings.look_later(flow, connection, self.now);
+            self.sched.turns.pace.look_later(flow, connection, self.now);
         }
         self.queue(id, side.other());
     }

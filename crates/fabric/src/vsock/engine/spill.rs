@@ -30,7 +30,12 @@ impl VsockSwitch {
             if let Party::Guest(receiver) = connection.ends[from.other()].party
                 && !moves
             {
-                relieved |= spill(connection, from, sender, guests.receivers[receiver].pledged);
+                let pledged = guests.receivers[receiver].pledged;
+                relieved |= spill(connection, from, sender, pledged);
+                if connection.socket_type == SocketType::SeqPacket && pledged.is_too_much() {
+                    // Short records do not wait for their reader where they are not copied.
+                    sched.turns.queue(FlowId { connection: id, from }, connection);
+                }
             }
         }
         if relieved {
@@ -58,11 +63,10 @@ pub(super) fn spill(connection: &mut Connection, from: Side, sender: &mut Sender
     let mut payload = Vec::new();
     while let Some(packet) = flow.packets.first()
         && let Some(ring) = &sender.ring
-        && spill.has_room()
     {
         let queued = sender.slots.get(packet);
         let len = (queued.len - flow.offset) as usize;
-        if spill.len() + len > promised {
+        if spill.len() + len > promised || !spill.has_room(len) {
             break;
         }
         payload.resize(len, 0);

@@ -36,6 +36,7 @@ impl VsockSwitch {
         for (_, device) in self.guests.devices.iter_mut() {
             let Some(device) = device else { continue };
             device.count_connections(0, false);
+            device.counters.set(SocketWord::Attached, 0);
             // Also after a kill: connections are lost then, but the ring is the same, and the
             // packets that it had in flight must be given back.
             device.stopped = read_stopped(&device.counters);
@@ -166,7 +167,7 @@ impl VsockSwitch {
     fn resume(&mut self, id: ConnId) {
         let Some(connection) = self.table.get(id) else { return };
         let (was_over, host) = (connection.state == State::Over, connection.host_side());
-        let is_told = connection.fabric_side().filter(|_| was_over);
+        let fabric = connection.fabric_side().filter(|_| was_over);
         if !self.guests.may_have(connection) {
             self.end(id, None);
         }
@@ -177,8 +178,8 @@ impl VsockSwitch {
                 self.end(id, Some(host));
             }
         }
-        if let Some(own) = is_told {
-            self.tell_host(id, own);
+        if let Some(fabric) = fabric {
+            self.tell_host(id, fabric);
         }
         for from in Side::BOTH {
             self.queue(id, from);

@@ -3,7 +3,7 @@
 use taut_queue_pair::End;
 
 use super::VsockSwitch;
-use crate::vsock::handover::{ChannelRecord, PairRecord};
+use crate::vsock::handover::{ChannelRecord, LeftRecord, PairRecord};
 use crate::vsock::proto::{BySide, ConnId, Connection, FlowId, GuestIdx, Party, Side, SocketType, State};
 use crate::vsock::queue_pair::{AttachedEnd, Control, EndId};
 
@@ -23,9 +23,14 @@ impl VsockSwitch {
                         self.pairs.remove_control(control);
                     }
                 }
-                PairRecord::Flow { connection: id, from, skew, loose, cut } => {
-                    self.restore_flow(FlowId { connection: id, from }, skew, loose, cut);
+                PairRecord::Flow { connection: id, from, skew, unframed, cut, receive_shut } => {
+                    self.restore_flow(FlowId { connection: id, from }, skew, unframed);
+                    if let Some(connection) = self.table.get_mut(id) {
+                        let flow = &mut connection.flows[from];
+                        (flow.cut, flow.receive_shut) = (cut, receive_shut);
+                    }
                 }
+                PairRecord::Left(left) => self.restore_left(left),
             }
         }
     }
@@ -39,7 +44,7 @@ impl VsockSwitch {
     /// Goes on with a channel. Returns `None` if that is not possible. The channel stays with its
     /// control connection if the connection that was attached is gone.
     fn restore_channel(&mut self, record: &ChannelRecord) -> Option<()> {
-        let &ChannelRecord { device, channel, of, control, told, is_final } = record;
+        let &ChannelRecord { device, channel, of, control, announced, is_final } = record;
         let guest = self.guests.by_id(device)?;
         let was_attached = of.is_some();
         let of = of.and_then(|(id, side)| self.may_be_attached(guest, id, side));
@@ -61,7 +66,7 @@ impl VsockSwitch {
         };
         let region = self.pairs.region_mut(guest)?;
         let resumed = region.attach_again(channel, |channel, number| {
-            AttachedEnd::resume(channel, number, of, control, told, is_final).ok()
+            AttachedEnd::resume(channel, number, of, control, announced, is_final).ok()
         });
         if !resumed {
             return None;
@@ -77,9 +82,7 @@ impl VsockSwitch {
             && let Some(connection) = self.table.get_mut(id)
         {
             connection.channels[side] = Some(channel);
-        }
-        if control.is_none() {
-            self.pairs.drain(guest, channel, self.now);
+            connection.has_left[side] = control.is_none();
         }
         Some(())
     }
@@ -95,15 +98,15 @@ impl VsockSwitch {
         fits.then(|| EndId::of(connection, side))
     }
 
-    fn restore_flow(&mut self, FlowId { connection: id, from }: FlowId, skew: u32, loose: u32, cut: bool) {
+    fn restore_flow(&mut self, FlowId { connection: id, from }: FlowId, skew: u32, unframed: u32) {
         let Self { table, pairs, .. } = self;
         let Some(connection) = table.get_mut(id) else { return };
         let in_ring = pairs.end(connection, from).map(|end| end.out.available().unwrap_or(0));
         let own = pairs.control(id).filter(|_| connection.fabric_side() == Some(from));
         let flow = &mut connection.flows[from];
-        (flow.skew, flow.cut) = (skew, cut);
-        flow.loose = match (in_ring, own) {
-            (Some(in_ring), _) => loose.min(in_ring),
+        flow.skew = skew;
+        flow.unframed = match (in_ring, own) {
+            (Some(in_ring), _) => unframed.min(in_ring),
             (None, Some(control)) => control.waiting(),
             (None, None) => 0,
         };
@@ -112,9 +115,20 @@ impl VsockSwitch {
         connection.flows[of].advertised.credit = connection.credit_of(of);
     }
 
+    /// Goes on with what a side has left in the rings of its channel. The channel's words tell
+    /// where the rings end.
+    fn restore_left(&mut self, LeftRecord { connection: id, side, returned, before_ring }: LeftRecord) {
+        let Self { table, pairs, .. } = self;
+        let Some(connection) = table.get_mut(id).filter(|it| it.has_left[side]) else { return };
+        let Some(end) = pairs.end(connection, side) else { return };
+        connection.flows[side.other()].returned = returned.min(end.into.size());
+        connection.flows[side].before_ring = before_ring;
+    }
+
     /// Tells whether a connection has what its record says: its channels, or what was said on a
     /// control connection. If so, begins with its rings.
     pub(super) fn has_all_pairs(&mut self, id: ConnId, attached: BySide<bool>) -> bool {
+        self.note_rings(id);
         let Some(connection) = self.table.get(id) else { return true };
         if connection.fabric_side().is_some() {
             return connection.state == State::Over || self.pairs.control(id).is_some();
@@ -124,6 +138,7 @@ impl VsockSwitch {
         for side in Side::BOTH.into_iter().filter(|&side| has_all && attached[side]) {
             self.signal_if_waiting(id, side);
             self.begin_rings(id, side);
+            self.limit_drain(id, side);
         }
         has_all
     }

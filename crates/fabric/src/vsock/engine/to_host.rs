@@ -9,46 +9,57 @@ use crate::vsock::proto::{Actions, Connection, FlowId, GuestIdx, Party};
 use crate::vsock::queue_pair::QueuePairs;
 use crate::vsock::sched::{Place, Schedule};
 
+/// Bytes after which other work has its turn.
+const MAX_BYTES_IN_A_ROW: usize = 1 << 20;
+
 impl VsockSwitch {
-    /// Serves each flow towards the host, or the fabric itself, one turn. Returns `true` if there
-    /// was any.
+    /// Serves each flow towards the host, or the fabric itself, one turn, as far as there is time.
+    /// Returns `true` if there was any.
     pub(super) fn deliver_to_host(&mut self) -> bool {
         let flows = self.sched.turns.host_flows();
+        let mut bytes = 0;
         for _ in 0..flows {
+            if bytes >= MAX_BYTES_IN_A_ROW {
+                break;
+            }
             let Some(place) = self.sched.turns.next_host_flow() else { break };
-            self.serve_host(place);
+            bytes += self.serve_host(place);
         }
         flows > 0
     }
 
-    /// Serves one turn of a flow towards the host.
-    fn serve_host(&mut self, place: Place) {
+    /// Serves one turn of a flow towards the host. Returns the number of bytes that were written.
+    fn serve_host(&mut self, place: Place) -> usize {
         let flow = place.flow;
         let FlowId { connection: id, from } = flow;
         let Self { table, guests, host, sched, pairs, now, .. } = self;
-        let Some(connection) = table.get_mut(id).filter(|connection| place.is_of(connection)) else { return };
+        let Some(connection) = table.get_mut(id).filter(|connection| place.is_of(connection)) else {
+            return 0;
+        };
         connection.flows[from].queued = false;
-        let Party::Guest(guest) = connection.ends[from].party else { return };
+        let Party::Guest(guest) = connection.ends[from].party else { return 0 };
         if connection.flows[from].over {
-            return;
+            return 0;
         }
         if connection.ends[from.other()].party == Party::Fabric {
-            return self.serve_control(flow, guest);
+            self.serve_control(flow, guest);
+            return 0;
         }
         let HostSockets { streams, buffer, .. } = host;
-        let Some(stream) = streams.get_mut(id) else { return };
-        let (now, actions) = (*now, Actions::default());
+        let Some(stream) = streams.get_mut(id) else { return 0 };
+        let (now, written, actions) = (*now, 0, Actions::default());
         let mut turn =
-            HostTurn { flow, guest, now, connection, stream, buffer, guests, sched, pairs, actions };
+            HostTurn { flow, guest, now, connection, stream, buffer, guests, sched, pairs, written, actions };
         if turn.serve().is_err() {
             turn.connection.flows[from.other()].cut = true;
             turn.connection.reset(Some(from.other()), &mut turn.actions);
         }
-        let HostTurn { connection, sched, actions, .. } = turn;
+        let HostTurn { connection, sched, written, actions, .. } = turn;
         sched.queue_all(id, connection, actions.ready);
         if actions.rare.any() {
             self.carry_out_rare(id, actions.rare);
         }
+        written
     }
 }
 
@@ -65,6 +76,8 @@ pub(super) struct HostTurn<'a> {
     pub(super) guests: &'a mut Guests,
     pub(super) sched: &'a mut Schedule,
     pub(super) pairs: &'a mut QueuePairs,
+    /// Bytes written in this turn.
+    pub(super) written: usize,
     /// Actions to carry out after the turn.
     actions: Actions,
 }
@@ -106,7 +119,7 @@ impl HostTurn<'_> {
         let flow = &mut self.connection.flows[self.flow.from];
         let sender = &mut self.guests.senders[self.guest];
         let waiting = flow.packets.count;
-        self.stream.write_packets(flow, sender)?;
+        self.written += self.stream.write_packets(flow, sender)?;
         // Packets without bytes are given back, too.
         if flow.packets.count < waiting {
             self.sched.unpublished.add_sender(self.guest, sender);
@@ -127,10 +140,10 @@ impl HostTurn<'_> {
         flow.pending.credit_update = false;
         flow.window.unread = 0;
         let sent = flow.window.sent;
-        let is_due = asked || sent.wrapping_sub(self.stream.told) >= HOST_BUFFER / 4;
+        let is_due = asked || sent.wrapping_sub(self.stream.advertised) >= HOST_BUFFER / 4;
         let host_side = from.other();
         if is_due {
-            self.stream.told = sent;
+            self.stream.advertised = sent;
             self.connection.flows[host_side].pending.credit_update = true;
         }
         if answered || is_due {

@@ -30,6 +30,11 @@ impl DeviceCounters {
         word.store(word.load(Relaxed).wrapping_add(count), Relaxed);
     }
 
+    /// Adds one to a word that is no counter, or takes one away.
+    pub(crate) fn step(&self, word: SocketWord, is_up: bool) {
+        self.add(word, if is_up { 1 } else { u64::MAX });
+    }
+
     /// Replaces the value of a word.
     pub(crate) fn set(&self, word: SocketWord, value: u64) {
         self.words.words()[self.base + word as usize].store(value, Relaxed);

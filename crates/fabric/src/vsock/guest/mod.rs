@@ -170,6 +170,21 @@ impl Guests {
     }
 
     /// Counts a connection that was added (`change` is 1) or removed (-1).
+    /// Counts bytes out of a ring of a guest.
+    pub(crate) fn count_from_ring(&self, guest: GuestIdx, bytes: u64) {
+        self.count(guest, SocketWord::TxBytes, bytes);
+        self.count(guest, SocketWord::RingTxBytes, bytes);
+    }
+
+    /// Counts an end at a guest that begins to use rings, or uses them no more.
+    pub(crate) fn count_attached(&self, party: Party, begins: bool) {
+        if let Party::Guest(guest) = party
+            && let Some(device) = &self.devices[guest]
+        {
+            device.counters.step(SocketWord::Attached, begins);
+        }
+    }
+
     pub(crate) fn count_connection(&mut self, connection: &Connection, change: i32) {
         for guest in connection.guests() {
             if let Some(device) = &mut self.devices[guest] {

@@ -15,7 +15,7 @@ use taut_api::fabric::PortId;
 use taut_queue_pair::End;
 
 use crate::vsock::guest::Guests;
-use crate::vsock::proto::{ChannelIdx, ConnId, Connection, ConnectionTable, Side};
+use crate::vsock::proto::{ChannelIdx, ConnId, Connection, ConnectionTable, Flow, Side};
 use crate::vsock::queue_pair::{CONTROL_WORDS, Control, QueuePairs};
 
 /// Most bytes of a file: some records for each connection.
@@ -25,6 +25,11 @@ const MAX_LEN: u64 = 32 << 20;
 const CONTROL: u32 = 1;
 const CHANNEL: u32 = 2;
 const FLOW: u32 = 3;
+const LEFT: u32 = 4;
+
+/// Bits of a flow's last number.
+const CUT: u32 = 1;
+const RECEIVE_SHUT: u32 = 2;
 
 /// A record by which one fabric tells the next about queue pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,9 +44,23 @@ pub(crate) enum PairRecord {
         from: Side,
         /// As in [`Flow`](crate::vsock::proto::Flow).
         skew: u32,
-        loose: u32,
+        unframed: u32,
         cut: bool,
+        receive_shut: bool,
     },
+    /// A side that has left its channel, behind its flows.
+    Left(LeftRecord),
+}
+
+/// What a side that has left its channel has left in the rings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeftRecord {
+    pub(crate) connection: ConnId,
+    pub(crate) side: Side,
+    /// As in the [`Flow`](crate::vsock::proto::Flow) to the side.
+    pub(crate) returned: u32,
+    /// As in the [`Flow`](crate::vsock::proto::Flow) from the side.
+    pub(crate) before_ring: Option<u64>,
 }
 
 /// A channel in use.
@@ -54,7 +73,7 @@ pub(crate) struct ChannelRecord {
     pub(crate) of: Option<(ConnId, Side)>,
     pub(crate) control: Option<ConnId>,
     /// As in [`AttachedEnd`](crate::vsock::queue_pair::AttachedEnd).
-    pub(crate) told: End,
+    pub(crate) announced: End,
     pub(crate) is_final: bool,
 }
 
@@ -74,12 +93,14 @@ pub(crate) fn write_pairs(
             channel,
             of: end.of.map(|of| (of.connection, of.side)),
             control: end.control,
-            told: end.told,
+            announced: end.announced,
             is_final: end.is_final,
         }));
     }
     for (_, connection) in table.iter().filter(|(_, connection)| connection.has_pairs()) {
         records.extend(Side::BOTH.map(|from| flow_record(connection, from)));
+        let left = Side::BOTH.into_iter().filter(|&side| connection.has_left[side]);
+        records.extend(left.map(|side| left_record(connection, side)));
     }
     if records.is_empty() {
         return Ok(None);
@@ -92,7 +113,17 @@ pub(crate) fn write_pairs(
 
 fn flow_record(connection: &Connection, from: Side) -> PairRecord {
     let flow = &connection.flows[from];
-    PairRecord::Flow { connection: connection.id, from, skew: flow.skew, loose: flow.loose, cut: flow.cut }
+    let &Flow { skew, unframed, cut, receive_shut, .. } = flow;
+    PairRecord::Flow { connection: connection.id, from, skew, unframed, cut, receive_shut }
+}
+
+fn left_record(connection: &Connection, side: Side) -> PairRecord {
+    PairRecord::Left(LeftRecord {
+        connection: connection.id,
+        side,
+        returned: connection.flows[side.other()].returned,
+        before_ring: connection.flows[side].before_ring,
+    })
 }
 
 /// Reads the queue pairs that another fabric has written.
@@ -119,14 +150,20 @@ pub(crate) fn read_pairs(mut file: File) -> io::Result<Vec<PairRecord>> {
 fn numbers_of(record: &PairRecord) -> Vec<u32> {
     match *record {
         PairRecord::Control(id, control) => [CONTROL, id.0].into_iter().chain(control.to_words()).collect(),
-        PairRecord::Channel(ChannelRecord { device, channel, of, control, told, is_final }) => {
+        PairRecord::Channel(ChannelRecord { device, channel, of, control, announced, is_final }) => {
             let (connection, side) = of.map_or((0, 0), |(id, side)| (id.0, side as u32));
             let control = control.map_or(0, |id| id.0);
             let last = u32::from(is_final);
-            vec![CHANNEL, device.0.into(), channel.0, connection, side, control, told.number(), last]
+            vec![CHANNEL, device.0.into(), channel.0, connection, side, control, announced.number(), last]
         }
-        PairRecord::Flow { connection, from, skew, loose, cut } => {
-            vec![FLOW, connection.0, from as u32, skew, loose, cut.into()]
+        PairRecord::Flow { connection, from, skew, unframed, cut, receive_shut } => {
+            let bits = u32::from(cut) * CUT + u32::from(receive_shut) * RECEIVE_SHUT;
+            vec![FLOW, connection.0, from as u32, skew, unframed, bits]
+        }
+        PairRecord::Left(LeftRecord { connection, side, returned, before_ring }) => {
+            let bytes = before_ring.unwrap_or(0);
+            let [lower, upper] = [bytes as u32, (bytes >> 32) as u32];
+            vec![LEFT, connection.0, side as u32, returned, before_ring.is_some().into(), lower, upper]
         }
     }
 }
@@ -140,24 +177,39 @@ fn record_of(kind: u32, numbers: &mut impl Iterator<Item = u32>) -> Option<PairR
             PairRecord::Control(id, Control::from_words(take::<CONTROL_WORDS>(numbers)?)?)
         }
         CHANNEL => {
-            let [device, channel, of, side, control, told, is_final] = take(numbers)?;
+            let [device, channel, of, side, control, announced, is_final] = take(numbers)?;
             let side = side_of(side)?;
             PairRecord::Channel(ChannelRecord {
                 device: PortId(u16::try_from(device).ok()?),
                 channel: ChannelIdx(channel),
                 of: connection(of).map(|id| (id, side)),
                 control: connection(control),
-                told: [End::Open, End::Finished, End::Reset].into_iter().find(|end| end.number() == told)?,
+                announced: end_of(announced)?,
                 is_final: is_final != 0,
             })
         }
         FLOW => {
-            let [id, from, skew, loose, cut] = take(numbers)?;
+            let [id, from, skew, unframed, bits] = take(numbers)?;
             let (connection, from) = (connection(id)?, side_of(from)?);
-            PairRecord::Flow { connection, from, skew, loose, cut: cut != 0 }
+            let (cut, receive_shut) = (bits & CUT != 0, bits & RECEIVE_SHUT != 0);
+            PairRecord::Flow { connection, from, skew, unframed, cut, receive_shut }
+        }
+        LEFT => {
+            let [id, side, returned, has_bytes, lower, upper] = take(numbers)?;
+            let bytes = u64::from(lower) | u64::from(upper) << 32;
+            PairRecord::Left(LeftRecord {
+                connection: connection(id)?,
+                side: side_of(side)?,
+                returned,
+                before_ring: (has_bytes != 0).then_some(bytes),
+            })
         }
         _ => return None,
     })
+}
+
+fn end_of(number: u32) -> Option<End> {
+    [End::Open, End::Finished, End::Reset].into_iter().find(|end| end.number() == number)
 }
 
 fn take<const N: usize>(numbers: &mut impl Iterator<Item = u32>) -> Option<[u32; N]> {
@@ -181,13 +233,13 @@ mod tests {
         let mut control = Control::default();
         let _ = control.take(b"12345", 5);
         control.signal();
-        control.told = 5;
+        control.advertised = 5;
         let channel = ChannelRecord {
             device: PortId(7),
             channel: ChannelIdx(30),
             of: Some((ConnId(9), Side::Responder)),
             control: None,
-            told: End::Reset,
+            announced: End::Reset,
             is_final: true,
         };
         let records = [
@@ -197,9 +249,30 @@ mod tests {
                 connection: ConnId(9),
                 from: Side::Requester,
                 skew: u32::MAX,
-                loose: 3,
+                unframed: 3,
                 cut: true,
+                receive_shut: false,
             },
+            PairRecord::Flow {
+                connection: ConnId(9),
+                from: Side::Responder,
+                skew: 0,
+                unframed: 0,
+                cut: false,
+                receive_shut: true,
+            },
+            PairRecord::Left(LeftRecord {
+                connection: ConnId(9),
+                side: Side::Responder,
+                returned: 7,
+                before_ring: Some(5 << 32 | 6),
+            }),
+            PairRecord::Left(LeftRecord {
+                connection: ConnId(9),
+                side: Side::Requester,
+                returned: 0,
+                before_ring: None,
+            }),
         ];
         let words: Vec<u32> = records.iter().flat_map(numbers_of).collect();
         let read = |words: &[u32]| {
@@ -214,7 +287,7 @@ mod tests {
                 (0..=records.len()).any(|count| records[..count].iter().flat_map(numbers_of).count() == len);
             assert_eq!(read(&words[..len]).is_ok(), is_whole, "{len} words");
         }
-        assert!(read(&[4, 1, 1, 1, 1, 1]).is_err());
+        assert!(read(&[5, 1, 1, 1, 1, 1]).is_err());
         assert!(read(&[FLOW, 9, 2, 0, 0, 0]).is_err(), "a third side");
         assert!(read(&[FLOW, 0, 1, 0, 0, 0]).is_err(), "connection 0");
     }

@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use taut_api::fabric::connections::{ABOUT_ALL, BY_RINGS, HIGHEST, SEQPACKET, TO_FABRIC, USED};
 use taut_api::fabric::counters::{CONNECTION_WORDS, CONNECTIONS, MAX_CONNECTIONS};
 use taut_api::vmci::Cid;
 use taut_virtq::counters::SharedWords;
@@ -22,20 +23,14 @@ use crate::vsock::proto::{
 
 /// Value of the first word of connection 0 after an orderly stop.
 const ORDERLY: u64 = u64::from_le_bytes(*b"orderly\0");
-/// Word of connection 0 with the highest number that was ever used.
-const HIGHEST: usize = 1;
 /// Number of connection 0.
-const STATE: ConnId = ConnId(0);
+const STATE: ConnId = ConnId(ABOUT_ALL as u32);
 
-/// Bits of a connection's first word.
-const USED: u64 = 1;
-const SEQPACKET: u64 = 1 << 1;
+/// Bits of a connection's first word, apart from those that any process may read.
 const OPEN: u64 = 1 << 2;
 const OVER: u64 = 1 << 3;
 /// [`EDGES_WORD`] is written. Fabrics of older builds told senders all of the credit.
 const HAS_EDGES: u64 = 1 << 4;
-/// The responder is the fabric itself.
-const TO_FABRIC: u64 = 1 << 5;
 /// A side is attached to a channel. Fabrics of older builds, which know no channels, are told that
 /// the connection is over; [`OPEN`] then says that it is not.
 const ATTACHED: BySide<u64> = BySide([1 << 6, 1 << 7]);
@@ -94,6 +89,18 @@ impl ConnectionRecord {
         self.slot(STATE)[HIGHEST].fetch_max(id.0.into(), Relaxed);
     }
 
+    /// Writes down by what the sides of a connection exchange their bytes. Returns the sides for
+    /// which that has changed, and whether they use rings now.
+    pub(crate) fn note_rings(&self, id: ConnId, connection: &Connection) -> Vec<(Side, bool)> {
+        let word = &self.slot(id)[0];
+        let before = word.load(Relaxed);
+        let now = before & !(BY_RINGS[0] | BY_RINGS[1]) | by_rings(connection);
+        word.store(now, Relaxed);
+        let sides = Side::BOTH.into_iter().zip(BY_RINGS);
+        let changed = sides.filter(|(_, bit)| (before ^ now) & bit != 0);
+        changed.map(|(side, bit)| (side, now & bit != 0)).collect()
+    }
+
     /// Writes down that a connection is no more.
     pub(crate) fn remove(&self, id: ConnId) {
         self.slot(id)[0].store(0, Relaxed);
@@ -150,7 +157,7 @@ impl ConnectionRecord {
             let (sent, offset) = load(FLOW_WORDS[side]);
             let (buf_alloc, fwd_cnt) = load(FLOW_WORDS[side] + 1);
             let flow = flow_from_bits(summary >> FLOW_BITS[side]);
-            let window = Window { sent, credit: Credit { buf_alloc, fwd_cnt }, unread: 0 };
+            let window = Window { sent, credit: Credit { buf_alloc, fwd_cnt }, ..Window::default() };
             let over = flow.over && is_over;
             // Whoever does not know of the end is told, whatever the record says: nothing else
             // ends the connection.
@@ -191,6 +198,7 @@ impl Written {
             id: self.id,
             serial: 0,
             channels: BySide::default(),
+            has_left: BySide::default(),
             flows: self.flows,
         };
         for side in Side::BOTH {
@@ -218,7 +226,13 @@ fn summary(connection: &Connection) -> u64 {
     let to_fabric = if connection.fabric_side().is_some() { TO_FABRIC } else { 0 };
     let socket_type = if connection.socket_type == SocketType::SeqPacket { SEQPACKET } else { 0 };
     let flows = Side::BOTH.map(|side| flow_bits(connection, side) << FLOW_BITS[side]);
-    USED | socket_type | state | to_fabric | attached | flows[0] | flows[1]
+    USED | socket_type | state | to_fabric | attached | by_rings(connection) | flows[0] | flows[1]
+}
+
+/// The bits of the sides that exchange their bytes by rings.
+fn by_rings(connection: &Connection) -> u64 {
+    let sides = Side::BOTH.into_iter().zip(BY_RINGS);
+    sides.map(|(side, bit)| if connection.is_by_rings(side) { bit } else { 0 }).sum()
 }
 
 fn flow_bits(connection: &Connection, from: Side) -> u64 {

@@ -4,11 +4,11 @@
 //! of each record; the bytes. All numbers are 32 bits, little-endian.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, BufReader, Read, Seek, Write};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::vsock::proto::{ConnId, ConnectionTable, MAX_RECORDS, Side, Spill};
+use crate::vsock::proto::{ConnId, ConnectionTable, MAX_EMPTY, Side, Spill};
 
 /// Most bytes of one flow.
 const MAX_BYTES: u32 = 4 << 20;
@@ -23,7 +23,7 @@ pub(crate) fn write_spills(table: &ConnectionTable) -> io::Result<Option<File>> 
                 Some(file) => file,
                 none => none.insert(File::from(memfd_create("spills", MemfdFlags::CLOEXEC)?)),
             };
-            let numbers = [id.0, side as u32, spill.records().len() as u32, spill.len() as u32];
+            let numbers = [id.0, side as u32, spill.count() as u32, spill.len() as u32];
             let records = spill.records().flat_map(|record| [record.len, record.flags]);
             let head: Vec<u8> = numbers.into_iter().chain(records).flat_map(u32::to_le_bytes).collect();
             file.write_all(&head)?;
@@ -39,9 +39,10 @@ pub(crate) fn write_spills(table: &ConnectionTable) -> io::Result<Option<File>> 
 pub(crate) fn read_spills(mut file: File, table: &mut ConnectionTable) -> io::Result<()> {
     let length = file.stream_position()?;
     file.rewind()?;
+    let mut file = BufReader::new(file);
     while file.stream_position()? < length {
         let [id, side, records, bytes] = numbers(&mut file)?;
-        if records as usize > MAX_RECORDS || bytes > MAX_BYTES {
+        if bytes > MAX_BYTES || records as usize > MAX_EMPTY + bytes as usize {
             return Err(io::Error::other(format!("{records} records, {bytes} bytes for connection {id}")));
         }
         let records = (0..records).map(|_| numbers::<2>(&mut file)).collect::<io::Result<Vec<_>>>()?;
@@ -63,7 +64,7 @@ pub(crate) fn read_spills(mut file: File, table: &mut ConnectionTable) -> io::Re
     Ok(())
 }
 
-fn numbers<const N: usize>(file: &mut File) -> io::Result<[u32; N]> {
+fn numbers<const N: usize>(file: &mut impl Read) -> io::Result<[u32; N]> {
     let mut numbers = [0; N];
     for number in &mut numbers {
         let mut bytes = [0; 4];

@@ -32,7 +32,7 @@ pub(crate) struct HostStream {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     /// Bytes written that the guest has been told of, modulo 2³².
-    pub(crate) told: u32,
+    pub(crate) advertised: u32,
     /// Number of the question that `tautd` has been asked.
     question: Option<u32>,
 }
@@ -78,11 +78,13 @@ impl HostStream {
         if sent == Ok(line.len()) { Ok(()) } else { Err(Broken) }
     }
 
-    /// Writes the waiting packets of a guest, and gives those back that have been written.
-    pub(crate) fn write_packets(&mut self, flow: &mut Flow, sender: &mut Sender) -> Result<(), Broken> {
+    /// Writes the waiting packets of a guest that go before the bytes of its ring, and gives those
+    /// back that have been written. Returns the number of bytes.
+    pub(crate) fn write_packets(&mut self, flow: &mut Flow, sender: &mut Sender) -> Result<usize, Broken> {
         let socket = self.socket.as_ref().ok_or(Broken)?;
-        let mut written = 0_u64;
+        let mut written = 0;
         while self.writable
+            && flow.packet_bytes() > 0
             && let Some(ring) = &sender.ring
             && let Some(packet) = flow.packets.first()
         {
@@ -91,9 +93,10 @@ impl HostStream {
                 match ring.queue.write_to(packet, flow.offset, socket.as_fd()) {
                     Ok(taken) if taken > 0 => {
                         flow.offset += taken as u32;
+                        flow.on_packets_taken(taken as u32);
                         flow.window.on_delivered(taken as u32);
                         flow.window.credit.fwd_cnt = flow.window.sent;
-                        written += taken as u64;
+                        written += taken;
                     }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
@@ -105,11 +108,11 @@ impl HostStream {
                 flow.packets.pop(&sender.slots);
                 sender.give_back(packet);
             }
-            if written >= MAX_MOVED as u64 {
+            if written >= MAX_MOVED {
                 break;
             }
         }
-        Ok(())
+        Ok(written)
     }
 
     /// Writes bytes of a guest. Returns how many the socket has taken; not all of them if it takes
@@ -182,9 +185,9 @@ impl Streams {
         // A fabric or `tautd` of an earlier version does not set the option.
         keep_urgent(&socket)?;
         let socket = events.watch(socket, EventSource::Stream(id).token(), BOTH_WAYS)?;
-        let told = self.0.get(&id).map_or(0, |stream| stream.told);
+        let advertised = self.0.get(&id).map_or(0, |stream| stream.advertised);
         let stream =
-            HostStream { socket: Some(socket), readable: true, writable: true, told, question: None };
+            HostStream { socket: Some(socket), readable: true, writable: true, advertised, question: None };
         self.0.insert(id, stream);
         Ok(())
     }

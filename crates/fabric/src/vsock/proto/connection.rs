@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use taut_api::vmci::Cid;
-use taut_virtq::socket_header::{CREDIT_REQUEST, RW, SocketHeader};
+use taut_virtq::socket_header::{CREDIT_REQUEST, RW, SHUTDOWN_SEND, SocketHeader};
 
 use super::credit::Credit;
 use super::flow::Flow;
@@ -65,6 +65,10 @@ pub(crate) struct Connection {
     /// The channels that the sides are attached to, each in the region of its guest. The side's
     /// payload goes through the rings of the channel instead of packets.
     pub(crate) channels: BySide<Option<ChannelIdx>>,
+    /// The sides whose programs have left their channels, by the end of the control connection. The
+    /// side gets packets again. Its channel is in use until what was left in its rings is handed
+    /// over.
+    pub(crate) has_left: BySide<bool>,
     /// `flows[side]` is what that side sends.
     pub(crate) flows: BySide<Flow>,
 }
@@ -92,6 +96,7 @@ impl Connection {
             id: ConnId(0),
             serial: 0,
             channels: BySide::default(),
+            has_left: BySide::default(),
             flows: BySide::default(),
         }
     }
@@ -105,7 +110,40 @@ impl Connection {
     /// Tells whether a flow's payload goes into a ring of its receiver.
     #[inline]
     pub(crate) fn is_to_ring(&self, from: Side) -> bool {
-        self.channels[from.other()].is_some()
+        self.is_by_rings(from.other())
+    }
+
+    /// Tells whether a side is attached to a channel and has not left it.
+    #[inline]
+    pub(crate) fn is_by_rings(&self, side: Side) -> bool {
+        self.channels[side].is_some() && !self.has_left[side]
+    }
+
+    /// Bits of a side's shutdown that the other side's guest is not told yet. A guest that knows
+    /// that no bytes follow takes none by packets any more. So it is told once its program has read
+    /// its ring to the end: until then, the program may leave the ring and get the rest by packets.
+    #[inline]
+    pub(crate) fn withheld(&self, from: Side) -> u32 {
+        let may_return = self.is_to_ring(from)
+            && self.state == State::Open
+            && !self.flows[from].is_read
+            && !self.flows[from.other()].receive_shut;
+        if may_return { SHUTDOWN_SEND } else { 0 }
+    }
+
+    /// Tells whether the end of a flow is withheld: see [`Self::withheld`].
+    #[inline]
+    pub(crate) fn withholds_end(&self, from: Side) -> bool {
+        self.flows[from].pending.shutdown & self.withheld(from) != 0
+    }
+
+    /// Ends what a side has to do with a channel. Whatever is left in its rings is lost.
+    pub(crate) fn detach(&mut self, side: Side) {
+        self.channels[side] = None;
+        self.has_left[side] = false;
+        self.flows[side].unframed = 0;
+        self.flows[side].before_ring = None;
+        self.flows[side.other()].returned = 0;
     }
 
     /// The credit of a side, as far as the other side is told of it.
@@ -140,7 +178,8 @@ impl Connection {
 
     /// Returns what a flow has for its receiver now, in the order in which things are sent: the
     /// request or the response, payload, credit, shutdown, reset. Payload for a ring of the
-    /// receiver is no packet, but the packets behind it wait until it is there.
+    /// receiver is no packet, but the packets behind it wait until it is there, and the end of the
+    /// flow until it is read.
     #[inline]
     pub(crate) fn next(&self, from: Side) -> Next {
         let flow = &self.flows[from];
@@ -162,7 +201,7 @@ impl Connection {
     /// Returns what a flow has for its receiver when no payload is left.
     #[inline]
     pub(crate) fn next_after_payload(&self, from: Side) -> Next {
-        match self.flows[from].pending.after_payload() {
+        match self.flows[from].pending.after_payload(self.withheld(from)) {
             Some((op, flags)) => Next::Control(SocketHeader { op, flags, ..self.header(from) }),
             None => Next::Nothing,
         }

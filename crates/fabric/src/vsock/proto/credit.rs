@@ -16,8 +16,10 @@ pub(crate) struct Window {
     pub(crate) sent: u32,
     /// The receiver's newest credit.
     pub(crate) credit: Credit,
-    /// Packets that were delivered and that the receiver, by its credit, has not read.
+    /// Packets with payload that were delivered and that the receiver, by its credit, has not read.
     pub(crate) unread: u32,
+    /// Most payload bytes of one delivered packet.
+    pub(crate) largest: u32,
 }
 
 impl Window {
@@ -40,11 +42,28 @@ impl Window {
         self.credit = credit;
     }
 
+    /// Takes up the new credit of a receiver of records. It has read as many packets as its bytes
+    /// need at least, and one at least: Linux announces its credit after each record. So
+    /// [`Self::unread`] is never too low, except for what another fabric has delivered.
+    #[inline]
+    pub(crate) fn on_credit_for_records(&mut self, credit: Credit) {
+        let before = self.sent.wrapping_sub(self.credit.fwd_cnt);
+        let after = self.sent.wrapping_sub(credit.fwd_cnt);
+        if after == 0 {
+            self.unread = 0;
+        } else if after < before {
+            let read = (before - after).div_ceil(self.largest.max(1));
+            self.unread = self.unread.saturating_sub(read);
+        }
+        self.credit = credit;
+    }
+
     /// Counts one delivered packet with this much payload.
     #[inline]
     pub(crate) fn on_delivered(&mut self, bytes: u32) {
         self.sent = self.sent.wrapping_add(bytes);
-        self.unread = self.unread.saturating_add(1);
+        self.unread = self.unread.saturating_add(u32::from(bytes > 0));
+        self.largest = self.largest.max(bytes);
     }
 }
 
@@ -79,5 +98,24 @@ mod tests {
         assert_eq!(window.unread, 5);
         window.on_credit(Credit { buf_alloc: 1000, fwd_cnt: 100 });
         assert_eq!(window.unread, 0);
+    }
+
+    #[test]
+    fn unread_records_are_counted_whatever_their_lengths() {
+        let mut window = Window { credit: Credit { buf_alloc: 10_000, fwd_cnt: 0 }, ..Window::default() };
+        let read = |window: &mut Window, bytes| {
+            let fwd_cnt = window.credit.fwd_cnt + bytes;
+            window.on_credit_for_records(Credit { fwd_cnt, ..window.credit });
+            window.unread
+        };
+        for bytes in [2000, 1, 1, 1, 2000, 500] {
+            window.on_delivered(bytes);
+        }
+        assert_eq!(read(&mut window, 2000), 5);
+        assert_eq!(read(&mut window, 0), 5);
+        assert_eq!(read(&mut window, 1), 4);
+        // One record in two packets.
+        assert_eq!(read(&mut window, 2), 3);
+        assert_eq!(read(&mut window, 2500), 0);
     }
 }

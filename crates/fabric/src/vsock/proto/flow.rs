@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use taut_virtq::socket_header::{CREDIT_REQUEST, REQUEST, RESPONSE, RST, SHUTDOWN, SocketHeader};
+use taut_virtq::socket_header::{CREDIT_REQUEST, REQUEST, RESPONSE, RST, SEQ_EOM, SHUTDOWN, SocketHeader};
 
 use super::credit::{Credit, Window};
 use super::one_way::OneWay;
@@ -21,6 +21,17 @@ pub(crate) struct Advertised {
     pub(crate) update_deferred: bool,
 }
 
+/// The place of a flow's next payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The ring of the receiver, which has left the ring without reading it to the end.
+    Returned,
+    /// Packets of the sender.
+    Packets,
+    /// The ring of the sender, or what the fabric itself has to say.
+    Unframed,
+}
+
 /// The bytes from one side of a connection to the other.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
@@ -36,9 +47,16 @@ pub(crate) struct Flow {
     pub(crate) moved: Option<Instant>,
     /// Bytes of the first packet in the ring that the receiver has already got.
     pub(crate) offset: u32,
-    /// Payload that waits behind the packets and is in none: bytes known to be in the ring of the
-    /// sender's channel, or what the fabric itself has to say.
-    pub(crate) loose: u32,
+    /// Payload that waits behind the packets and is in none: bytes that the last look has found in
+    /// the ring of the sender's channel, or what the fabric itself has to say. While there are
+    /// some, no other look at the ring is scheduled: the flow's turns look again.
+    pub(crate) unframed: u32,
+    /// Bytes of packets that go before those of the sender's ring. `None` while all packets do:
+    /// until the sender leaves the ring. Packets that it sends afterwards go behind the ring.
+    pub(crate) before_ring: Option<u64>,
+    /// Bytes at the end of the receiver's ring that it has not read and that go to it by packets,
+    /// before all other payload: it has left the ring.
+    pub(crate) returned: u32,
     /// Bytes that the sender's kernel has sent more than the receiver's kernel has got, modulo
     /// 2³². Payload that went into a ring counts up, payload that came from a ring counts down. The
     /// window and the promise count what the receiver's kernel gets; the sender's kernel is told of
@@ -54,6 +72,8 @@ pub(crate) struct Flow {
     pub(crate) promise: Promise,
     /// Start of the wait of small packets for more of them.
     pub(crate) held_since: Option<Instant>,
+    /// The receiver has got a part of a record, and cannot read it without the rest.
+    pub(crate) in_record: bool,
     /// The sender's credit as the receiver knows it.
     pub(crate) advertised: Advertised,
     /// The sender has asked for the receiver's credit and has not been told.
@@ -61,6 +81,13 @@ pub(crate) struct Flow {
     /// The sender sends no more payload: it has announced so, or the connection is over.
     /// Earlier payload may still wait for the receiver.
     pub(crate) ended: bool,
+    /// The sender has announced that it takes no more payload of the other side.
+    pub(crate) receive_shut: bool,
+    /// The receiver has read all of the flow out of its ring, and nothing follows. Until then its
+    /// guest is not told that the sender sends no more: see [`Connection::next`].
+    ///
+    /// [`Connection::next`]: super::Connection::next
+    pub(crate) is_read: bool,
     /// The flow is in a receiver's queue, or held until a time.
     pub(crate) queued: bool,
     /// The flow is in the queue of those with payload for a ring.
@@ -79,7 +106,33 @@ impl Flow {
     /// Tells whether payload waits for the receiver.
     #[inline]
     pub(crate) fn has_payload(&self) -> bool {
-        self.has_packets() || self.loose > 0
+        self.has_packets() || self.unframed > 0 || self.returned > 0
+    }
+
+    /// Returns where the next payload is; `None` if none waits.
+    #[inline]
+    pub(crate) fn source(&self) -> Option<Source> {
+        if self.returned > 0 {
+            Some(Source::Returned)
+        } else if self.unframed > 0 && (self.before_ring == Some(0) || !self.has_packets()) {
+            Some(Source::Unframed)
+        } else {
+            self.has_packets().then_some(Source::Packets)
+        }
+    }
+
+    /// Bytes of packets that may be handed over before it is the turn of the sender's ring.
+    #[inline]
+    pub(crate) fn packet_bytes(&self) -> u64 {
+        self.before_ring.filter(|_| self.unframed > 0).unwrap_or(u64::MAX)
+    }
+
+    /// Counts bytes of packets that were handed over.
+    #[inline]
+    pub(crate) fn on_packets_taken(&mut self, bytes: u32) {
+        if let Some(before_ring) = &mut self.before_ring {
+            *before_ring = before_ring.saturating_sub(bytes.into());
+        }
     }
 
     /// Tells whether payload in packets waits for the receiver.
@@ -101,14 +154,15 @@ impl Flow {
         self.packets.first().map_or(0, |packet| slots.get(packet).len)
     }
 
-    /// Payload bytes of the first packet that waits for the receiver, or of all that waits in no
-    /// packet.
+    /// Payload bytes of the first packet that waits for the receiver, or all bytes of a ring, if it
+    /// is the turn of that.
     #[inline]
     pub(crate) fn next_len(&self, slots: &PacketSlots) -> u32 {
-        match &self.spill {
-            Some(spill) => spill.first_len(),
-            None if self.packets.is_empty() => self.loose,
-            None => self.first_len(slots),
+        match (self.source(), &self.spill) {
+            (Some(Source::Returned), _) => self.returned,
+            (Some(Source::Unframed), _) => self.unframed,
+            (_, Some(spill)) => spill.first_len(),
+            (_, None) => self.first_len(slots),
         }
     }
 
@@ -117,7 +171,8 @@ impl Flow {
     pub(crate) fn take_packets(&mut self) -> PacketQueue {
         self.cut |= self.has_payload();
         self.offset = 0;
-        self.loose = 0;
+        self.unframed = 0;
+        self.returned = 0;
         self.spill = None;
         std::mem::take(&mut self.packets)
     }
@@ -125,19 +180,26 @@ impl Flow {
     /// Takes up the receiver's new credit. `pledged` is what was promised for the receiver.
     #[inline]
     pub(crate) fn on_credit(&mut self, credit: Credit, socket_type: SocketType, pledged: &mut Pledged) {
-        self.window.on_credit(credit);
+        match socket_type {
+            SocketType::Stream => self.window.on_credit(credit),
+            SocketType::SeqPacket => self.window.on_credit_for_records(credit),
+        }
         self.promise.raise(&self.window, socket_type, pledged);
     }
 
-    /// Counts one packet with this much payload that the receiver got.
+    /// Counts one packet with this much payload, and these flags in its header, that the receiver
+    /// got.
     #[inline]
     pub(crate) fn on_payload_delivered(
         &mut self,
         bytes: u32,
+        flags: u32,
         socket_type: SocketType,
         pledged: &mut Pledged,
     ) {
+        self.in_record = socket_type == SocketType::SeqPacket && flags & SEQ_EOM == 0;
         let before = self.promise.outstanding(&self.window);
+        self.on_packets_taken(bytes);
         self.window.on_delivered(bytes);
         self.promise.on_delivered(bytes, before, socket_type, pledged);
         self.promise.raise(&self.window, socket_type, pledged);
@@ -145,14 +207,16 @@ impl Flow {
 
     /// Counts payload of packets that went into a ring of the receiver, whose kernel never sees it.
     pub(crate) fn on_put_into_ring(&mut self, bytes: u32, socket_type: SocketType, pledged: &mut Pledged) {
+        self.on_packets_taken(bytes);
         self.skew = self.skew.wrapping_add(bytes);
         self.promise.on_taken(bytes);
         self.promise.raise(&self.window, socket_type, pledged);
     }
 
-    /// Counts payload out of a ring of the sender that the receiver got as a packet. The sender's
-    /// kernel never saw it, so what that was promised stays as it is.
-    pub(crate) fn on_taken_from_ring(&mut self, bytes: u32) {
+    /// Counts payload out of a ring that the receiver got as a packet. If it was in a ring of the
+    /// sender, the sender's kernel never saw it. If it was returned from the ring of the receiver,
+    /// it was counted already. In both cases, what the sender's kernel was promised stays as it is.
+    pub(crate) fn on_ring_bytes_delivered(&mut self, bytes: u32) {
         self.window.on_delivered(bytes);
         self.promise.edge = self.promise.edge.wrapping_add(bytes);
         self.skew = self.skew.wrapping_sub(bytes);
@@ -183,7 +247,7 @@ impl Flow {
             REQUEST => pending.request = false,
             RESPONSE => pending.response = false,
             CREDIT_REQUEST => pending.credit_request = false,
-            SHUTDOWN => pending.shutdown = 0,
+            SHUTDOWN => pending.shutdown &= !header.flags,
             RST => {
                 pending.reset = false;
                 self.over = true;

@@ -65,29 +65,6 @@ impl Connection {
         actions
     }
 
-    /// Closes a side whose control connection has ended, as its guest would: no payload follows
-    /// what the side has sent.
-    pub(crate) fn close(&mut self, side: Side, actions: &mut Actions) {
-        let flow = &mut self.flows[side];
-        flow.ended = true;
-        flow.pending.shutdown |= SHUTDOWN_RCV | SHUTDOWN_SEND;
-        actions.ready.add(side);
-    }
-
-    /// Ends the connection for a side that was closed, all of whose payload the other side has.
-    /// Both sides are to be sent a reset. What the other side has sent is discarded.
-    pub(crate) fn cut_off(&mut self, side: Side, actions: &mut Actions) {
-        self.reset(Some(side), actions);
-        let flow = &mut self.flows[side.other()];
-        flow.cut = true;
-        if std::mem::take(&mut flow.over) {
-            flow.pending = PendingControl { reset: true, ..PendingControl::default() };
-            flow.advertised.update_deferred = false;
-            actions.ready.add(side.other());
-        }
-        actions.rare.closed = self.is_closed();
-    }
-
     /// Drops the control packets of a side that still wait for the other side, except for the
     /// reset. The connection is over, and no payload of the side is left.
     pub(crate) fn withdraw(&mut self, side: Side) {
@@ -129,10 +106,12 @@ impl Connection {
             return 0;
         }
         let bits = std::mem::take(&mut flow.pending.shutdown);
-        let host_ended = self.flows[from.other()].ended;
+        let host = from.other();
+        // A program that may still leave its ring is to be handed the rest before the end.
+        let host_ended = self.flows[host].ended && !self.withholds_end(host);
         if bits == SHUTDOWN_RCV | SHUTDOWN_SEND || bits & SHUTDOWN_SEND != 0 && host_ended {
             // A guest would answer by a reset.
-            self.reset(Some(from.other()), actions);
+            self.reset(Some(host), actions);
         }
         bits
     }
@@ -148,7 +127,8 @@ impl Connection {
         let guests = &self.flows[host.other()];
         let guest_ended = guests.ended && !guests.has_payload();
         self.flows[host].ended = true;
-        if guest_ended {
+        // A program that may still leave its ring is to be handed the rest before the end.
+        if guest_ended && self.withheld(host) == 0 {
             self.reset(Some(host), actions);
         } else {
             self.flows[host].pending.shutdown |= SHUTDOWN_SEND;

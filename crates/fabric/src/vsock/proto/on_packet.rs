@@ -80,6 +80,7 @@ impl Connection {
             (SHUTDOWN, State::Open) => {
                 flow.pending.shutdown |= header.flags & (SHUTDOWN_RCV | SHUTDOWN_SEND);
                 flow.ended |= header.flags & SHUTDOWN_SEND != 0;
+                flow.receive_shut |= header.flags & SHUTDOWN_RCV != 0;
             }
             (RESPONSE, State::Requested) if side == Side::Responder => {
                 flow.pending.response = true;

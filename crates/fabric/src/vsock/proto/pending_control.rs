@@ -47,13 +47,14 @@ impl PendingControl {
         }
     }
 
-    /// The operation and the header flags to send when no payload is left.
+    /// The operation and the header flags to send when no payload is left. Bits of the shutdown
+    /// that are `withheld` are not sent yet.
     #[inline]
-    pub(crate) fn after_payload(self) -> Option<(u16, u32)> {
+    pub(crate) fn after_payload(self, withheld: u32) -> Option<(u16, u32)> {
         if let Some(op) = self.about_credit() {
             Some((op, 0))
-        } else if self.shutdown != 0 {
-            Some((SHUTDOWN, self.shutdown))
+        } else if self.shutdown & !withheld != 0 {
+            Some((SHUTDOWN, self.shutdown & !withheld))
         } else if self.reset {
             Some((RST, 0))
         } else {

@@ -101,7 +101,7 @@ impl World {
                 if len > 0 || first == 0 {
                     self.bytes[from.other()] += len;
                     let pledged = &mut self.pledged[from.other()];
-                    flow.on_payload_delivered(len, SocketType::Stream, pledged);
+                    flow.on_payload_delivered(len, 0, SocketType::Stream, pledged);
                     flow.on_header_delivered(&header);
                     flow.offset += len;
                     if flow.offset == first {

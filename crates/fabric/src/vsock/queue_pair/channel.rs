@@ -31,12 +31,15 @@ pub(crate) struct AttachedEnd {
     pub(crate) into: Producer,
     /// The end of a connection that is attached; `None` once that connection is forgotten.
     pub(crate) of: Option<EndId>,
-    /// The control connection; `None` once the program has closed it.
+    /// The control connection; `None` once the program has left the channel by closing it.
     pub(crate) control: Option<ConnId>,
     /// The end of the stream to the program, as the program was told of it.
-    pub(crate) told: End,
-    /// The position up to which the program's bytes are delivered is known: it sends no more.
+    pub(crate) announced: End,
+    /// The position up to which the program's bytes are delivered is known: it writes no more into
+    /// the ring.
     pub(crate) is_final: bool,
+    /// The time is limited for which what the program has left is delivered.
+    pub(super) drains: bool,
     /// Tells this use of the channel from others of it.
     pub(crate) number: u64,
 }
@@ -51,24 +54,25 @@ impl AttachedEnd {
             into: producer,
             of: Some(of),
             control: Some(control),
-            told: End::Open,
+            announced: End::Open,
             is_final: false,
+            drains: false,
             number,
         }
     }
 
-    /// Goes on where another fabric has stopped, which the words of the channel tell. `told` and
-    /// `is_final` are what that fabric had noted.
+    /// Goes on where another fabric has stopped, which the words of the channel tell. `announced`
+    /// and `is_final` are what that fabric had noted.
     pub(crate) fn resume(
         channel: &Channel,
         number: u64,
         of: Option<EndId>,
         control: Option<ConnId>,
-        told: End,
+        announced: End,
         is_final: bool,
     ) -> Result<Self, Hostile> {
         let Ends { producer, consumer } = Ends::resume(channel, Role::Fabric, WHOLE)?;
-        Ok(Self { out: consumer, into: producer, of, control, told, is_final, number })
+        Ok(Self { out: consumer, into: producer, of, control, announced, is_final, drains: false, number })
     }
 
     /// Tells whether this side of a connection is attached here.
@@ -89,11 +93,11 @@ impl AttachedEnd {
         self.into.publish() && self.into.must_signal()
     }
 
-    /// Tells the program how its stream has ended, unless it was told before.
+    /// Tells the program how its stream has ended, unless it was announced before.
     pub(crate) fn tell_end(&mut self, end: End) -> bool {
-        let is_news = self.told == End::Open;
+        let is_news = self.announced == End::Open;
         if is_news {
-            self.told = end;
+            self.announced = end;
             self.into.finish(end);
         }
         is_news

@@ -42,7 +42,7 @@ pub(crate) struct Control {
     /// The channel of the end that this connection has attached.
     pub(crate) channel: Option<ChannelIdx>,
     /// Bytes taken that the program's guest has been told of, modulo 2³².
-    pub(crate) told: u32,
+    pub(crate) advertised: u32,
 }
 
 impl Control {
@@ -94,7 +94,7 @@ impl Control {
 
     /// The state for the next fabric. The channel is not in it.
     pub(crate) fn to_words(self) -> [u32; CONTROL_WORDS] {
-        let numbers = [self.gathered as u32, self.answer_left as u32, self.signal.into(), self.told];
+        let numbers = [self.gathered as u32, self.answer_left as u32, self.signal.into(), self.advertised];
         let texts = self.request.into_iter().chain(self.answer).collect::<Vec<_>>();
         let texts = texts.chunks_exact(4).map(|word| u32::from_le_bytes([0, 1, 2, 3].map(|at| word[at])));
         let mut words = [0; CONTROL_WORDS];
@@ -104,13 +104,13 @@ impl Control {
 
     /// The state that [`Self::to_words`] has returned; `None` if it is not possible.
     pub(crate) fn from_words(words: [u32; CONTROL_WORDS]) -> Option<Self> {
-        let [gathered, answer_left, signal, told, texts @ ..] = words;
+        let [gathered, answer_left, signal, advertised, texts @ ..] = words;
         let mut texts = texts.into_iter().flat_map(u32::to_le_bytes);
         let mut control = Self {
             gathered: gathered as usize,
             answer_left: answer_left as usize,
             signal: signal != 0,
-            told,
+            advertised,
             ..Self::default()
         };
         control

@@ -10,6 +10,17 @@
 //! * [`fault`]: what a guest's words say that cannot be.
 //! * [`control`]: a control connection: the request, the answer, and signals to the program.
 //!
+//! A stream that goes through a channel ends in steps, each noted by whoever sees it:
+//!
+//! | noted | meaning | set by |
+//! |---|---|---|
+//! | `Flow::ended` | the sender sends no more | the guest's shutdown or reset, its end word |
+//! | `AttachedEnd::is_final` | no later byte of ring OUT counts | the look after `ended`, a leave |
+//! | `Flow::cut` | bytes were lost | whoever discards them |
+//! | `AttachedEnd::announced` | the program was told of the end | the move of the last byte |
+//! | `Flow::is_read` | the program has read the last byte | the look at its ring IN |
+//! | `Flow::over` | the receiver's kernel knows of the connection's end | the reset to or from it |
+//!
 //! This layer knows connections only by their numbers. Whoever takes bytes out of a channel, or
 //! puts bytes into one, names the connection with its serial number, and gets the channel only if
 //! the channel is attached to just that connection ([`QueuePairs::end`]). So a channel that was
@@ -41,7 +52,7 @@ pub(crate) const MAX_DRAIN: Duration = Duration::from_secs(10);
 pub(crate) enum News {
     /// The program at a control connection is to look at its rings.
     Signal(ConnId),
-    /// A channel whose program is gone may be empty.
+    /// A channel that its program has left may be empty.
     MayBeEmpty(GuestIdx, ChannelIdx),
     /// The words of a guest's channel contradict the protocol.
     Fault(GuestIdx, EndId, PairFault),
@@ -178,12 +189,27 @@ impl QueuePairs {
         std::mem::take(&mut self.news)
     }
 
-    /// Delivers what is left in a channel, if it is still in use, for a while longer.
+    /// Notes the channels that a connection's sides have left: something of it was handed over or
+    /// discarded.
+    pub(crate) fn note_left(&mut self, connection: &Connection) {
+        for side in Side::BOTH.into_iter().filter(|&side| connection.has_left[side]) {
+            if let (Some(channel), Party::Guest(guest)) =
+                (connection.channels[side], connection.ends[side].party)
+            {
+                self.note(News::MayBeEmpty(guest, channel));
+            }
+        }
+    }
+
+    /// Limits the time for which what is left in a channel is delivered, unless it is limited
+    /// already.
     pub(crate) fn drain(&mut self, guest: GuestIdx, channel: ChannelIdx, now: Instant) {
-        let Some(end) = self.regions.get_mut(&guest).and_then(|region| region.end_mut(channel)) else {
-            return;
-        };
-        self.draining.push_back((now + MAX_DRAIN, guest, channel, end.number));
+        let end = self.regions.get_mut(&guest).and_then(|region| region.end_mut(channel));
+        if let Some(end) = end
+            && !std::mem::replace(&mut end.drains, true)
+        {
+            self.draining.push_back((now + MAX_DRAIN, guest, channel, end.number));
+        }
     }
 
     /// Takes a channel in which something is left and whose time is over.

@@ -24,6 +24,8 @@ type FileId = (u64, u64);
 pub(crate) struct GuestRegion {
     region: Region,
     file: FileId,
+    /// Where the region is in the file: its offset and its length.
+    place: (u64, u64),
     /// The attached ends, by the numbers of their channels.
     ends: Vec<Option<AttachedEnd>>,
     /// Channels that are not in use. The one that was freed first is used first.
@@ -75,7 +77,7 @@ impl GuestRegion {
         let region = Region::new(Arc::new(memory), geometry)?;
         let channels = (0..geometry.channels()).map(ChannelIdx);
         let (ends, free) = (channels.clone().map(|_| None).collect(), channels.collect());
-        Ok(Self { region, file: id, ends, free, newest: 0 })
+        Ok(Self { region, file: id, place: (offset, len), ends, free, newest: 0 })
     }
 
     fn file_id(file: &OwnedFd) -> io::Result<FileId> {
@@ -83,9 +85,9 @@ impl GuestRegion {
         Ok((status.st_dev, status.st_ino))
     }
 
-    /// Tells whether the region is in this file.
-    pub(crate) fn is_in(&self, file: &OwnedFd) -> bool {
-        Self::file_id(file).is_ok_and(|id| id == self.file)
+    /// Tells whether the region is this part of this file.
+    pub(crate) fn is(&self, file: &OwnedFd, offset: u64, len: u64) -> bool {
+        self.place == (offset, len) && Self::file_id(file).is_ok_and(|id| id == self.file)
     }
 
     /// The channel with a number, for an end that is attached or is to be.
@@ -159,5 +161,28 @@ impl GuestRegion {
             let free = self.free.iter().filter(|&&free| free == channel).count();
             assert_eq!(free, usize::from(end.is_none()), "{channel:?}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn a_region_is_a_part_of_a_file() {
+        const MIB: u64 = 1 << 20;
+        let file = || {
+            let file = memfd_create("region", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+            ftruncate(&file, 16 * MIB).unwrap();
+            fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+            file
+        };
+        let (one, other) = (file(), file());
+        let region = GuestRegion::map(&one, 2 * MIB, 4 * MIB).unwrap();
+        assert!(region.is(&one, 2 * MIB, 4 * MIB) && region.is(&one.try_clone().unwrap(), 2 * MIB, 4 * MIB));
+        assert!(!region.is(&one, 2 * MIB, 8 * MIB) && !region.is(&one, 4 * MIB, 4 * MIB));
+        assert!(!region.is(&other, 2 * MIB, 4 * MIB));
     }
 }

@@ -17,6 +17,8 @@ struct Sum {
     connections: u32,
     own: u32,
     half_open: u32,
+    /// Ends that use rings.
+    attached: u64,
     /// Promises to those who send to the guest.
     pledged: Pledged,
     /// Numbers of the guest's packets that wait.
@@ -56,6 +58,7 @@ impl VsockSwitch {
         let half_open = connection.state == State::Requested && side == Side::Requester;
         let sum = sums.entry(guest).or_default();
         sum.connections += 1;
+        sum.attached += u64::from(connection.is_by_rings(side));
         sum.own += u32::from(connection.owner() == Some(guest));
         sum.pledged.add(connection.outstanding(side.other()), connection.socket_type);
         sum.half_open += u32::from(half_open);
@@ -134,6 +137,8 @@ impl VsockSwitch {
         assert_eq!(receiver.pledged, sum.pledged);
         let counted = device.counters.words_from(SocketWord::Connections)[0].load(Relaxed);
         assert_eq!(counted, u64::from(sum.connections));
+        let counted = device.counters.words_from(SocketWord::Attached)[0].load(Relaxed);
+        assert_eq!(counted, sum.attached, "ends that use rings");
         let (has_flows, is_busy) = self.sched.turns.state(guest);
         let works = has_flows || !receiver.replies.is_empty();
         assert!(!works || receiver.ring.is_none() || is_busy || receiver.full, "{receiver:?} was forgotten");

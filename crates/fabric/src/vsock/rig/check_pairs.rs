@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::vsock::engine::VsockSwitch;
 use crate::vsock::proto::{ConnId, Connection, Party, Side, State};
+use crate::vsock::queue_pair::QueuePairs;
 
 /// How often each flow is in a list.
 type Counts = BTreeMap<(ConnId, Side), usize>;
@@ -13,7 +14,7 @@ impl VsockSwitch {
     pub(super) fn check_pairs(&mut self) {
         self.check_channels();
         self.check_controls();
-        let [moves, looks] = self.sched.turns.rings.all().map(|places| {
+        let [moves, looks] = self.sched.turns.pace.all().map(|places| {
             let mut counts = Counts::new();
             for place in places {
                 let id = place.flow.connection;
@@ -71,26 +72,49 @@ impl VsockSwitch {
         let is_attached = |connection: &Connection, side: Side| connection.channels[side].is_some();
         if connection.ends[from].party == Party::Fabric {
             // What the guest gave no credit for is lost with the end of the connection.
-            let is_lost = flow.loose == 0 && connection.state == State::Over;
-            assert!(is_lost || Some(flow.loose) == pairs.control(id).map(|control| control.waiting()));
+            let is_lost = flow.unframed == 0 && connection.state == State::Over;
+            assert!(is_lost || Some(flow.unframed) == pairs.control(id).map(|control| control.waiting()));
         } else if !is_attached(connection, from) {
-            assert_eq!(flow.loose, 0, "{connection:?}");
+            assert_eq!((flow.unframed, flow.before_ring), (0, None), "{connection:?}");
         }
+        Self::check_left(connection, from, pairs);
         if connection.state != State::Open || flow.over {
             return;
         }
         if let Some(end) = pairs.end(connection, from) {
-            assert!(flow.loose <= end.out.size());
-            let is_seen = flow.look_is_due || flow.loose > 0 || end.out.is_waiting() || flow.ended;
-            assert!(is_seen, "nobody looks at {from:?} of {connection:?}");
+            assert!(flow.unframed <= end.out.size());
+            let is_seen = flow.look_is_due || flow.unframed > 0 || end.out.is_waiting() || end.is_final;
+            assert!(is_seen || flow.ended, "nobody looks at {from:?} of {connection:?}");
         }
         let sender_stands = match connection.ends[from].party {
             Party::Guest(sender) => guests.senders[sender].ring.is_none(),
             _ => false,
         };
-        if let Some(end) = pairs.end(connection, from.other()) {
+        if let Some(end) = pairs.end(connection, from.other())
+            && connection.is_to_ring(from)
+        {
             let is_seen = flow.look_is_due || flow.moves || end.into.is_waiting() || sender_stands;
-            assert!(!flow.has_payload() || is_seen, "nobody moves {from:?} of {connection:?}");
+            let has_news = flow.has_payload() || connection.withholds_end(from);
+            assert!(!has_news || is_seen, "nobody moves {from:?} of {connection:?}");
+        }
+    }
+
+    /// A side that has left its channel has something left there.
+    fn check_left(connection: &Connection, side: Side, pairs: &mut QueuePairs) {
+        let (own, other) = (&connection.flows[side], &connection.flows[side.other()]);
+        let has_news = pairs.has_news();
+        let Some(end) = pairs.end(connection, side) else {
+            assert_eq!((connection.has_left[side], other.returned), (false, 0), "{connection:?}");
+            return;
+        };
+        assert_eq!(connection.has_left[side], end.control.is_none(), "{connection:?}");
+        assert!(other.returned <= end.into.size());
+        if connection.has_left[side] {
+            assert!(end.is_final && own.before_ring.is_some(), "{connection:?}");
+            let is_left = own.unframed > 0 && !own.over || other.returned > 0 && !other.over;
+            assert!(is_left || has_news, "an empty channel is in use: {connection:?}");
+        } else {
+            assert_eq!((other.returned, own.before_ring), (0, None), "{connection:?}");
         }
     }
 }

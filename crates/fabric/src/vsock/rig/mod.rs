@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use taut_api::fabric::config::{FrontEndRules, SocketConfig, SocketWorker, WorkerMode};
+use taut_api::fabric::connections::RecordedConnection;
 use taut_api::fabric::counters::{CONNECTION_WORDS, CONNECTIONS, SocketWord, port_base};
 use taut_api::fabric::{ForeignFd, PortId};
 use taut_api::vmci::Cid;
@@ -210,6 +211,16 @@ impl Rig {
     pub fn write_connection(&self, number: usize, word: usize, value: u64) {
         let at = CONNECTIONS + number * CONNECTION_WORDS + word % CONNECTION_WORDS;
         self.words.words()[at].store(value, Relaxed);
+    }
+
+    /// The connections that any process can read in the counters file.
+    pub fn connections(&self) -> Vec<RecordedConnection> {
+        let words = &self.words.words()[CONNECTIONS..];
+        let read = words.chunks_exact(CONNECTION_WORDS).skip(1).filter_map(|words| {
+            let words: Vec<u64> = words.iter().map(|word| word.load(Relaxed)).collect();
+            RecordedConnection::from_words(&words.try_into().unwrap())
+        });
+        read.collect()
     }
 
     /// A counter of a guest's device.

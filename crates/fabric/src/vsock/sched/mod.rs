@@ -109,7 +109,7 @@ impl Schedule {
     /// Returns the time until something is due.
     pub(crate) fn until_due(&self, now: Instant) -> Duration {
         let Self { turns, half_open, deferred, starving, .. } = self;
-        let looks = turns.rings.next_look();
+        let looks = turns.pace.next_look();
         let times = [turns.next_release(), looks, half_open.next_sweep(), deferred.next(), starving.next()];
         let next = times.into_iter().flatten().min();
         next.map_or(FOREVER, |next| next.saturating_duration_since(now))

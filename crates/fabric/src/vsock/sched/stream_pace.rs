@@ -120,8 +120,8 @@ impl StreamPace {
         if self.sleep.is_none() {
             return self.begin_sleeps(now);
         }
-        // An empty look does not make up for a sleep that was too long: a sender that has used up its
-        // credit sends in every other one.
+        // An empty look does not make up for a sleep that was too long: a sender that has used up
+        // its credit sends in every other one.
         let is_empty = self.packets == 0;
         self.score = match self.sleep {
             _ if self.is_fast(now) => self.score + TOO_LONG,
@@ -197,7 +197,7 @@ mod tests {
 
     /// A pace that may sleep and has not for long enough, a flow that streams, and a time.
     fn streaming() -> (StreamPace, OneWay, Instant) {
-        let mut pace = StreamPace { began: Some(Instant::now() - WITHOUT), ..StreamPace::default() };
+        let mut pace = StreamPace { began: Instant::now().checked_sub(WITHOUT), ..StreamPace::default() };
         pace.allow(true);
         let mut flow = OneWay::default();
         (0..STREAM).for_each(|_| flow.add());

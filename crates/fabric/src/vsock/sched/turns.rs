@@ -94,7 +94,7 @@ pub(crate) struct Turns {
     /// Guests for which there may be something to do.
     busy: Vec<GuestIdx>,
     /// Flows with payload for a ring of a guest's, apart from the packets that they have for it.
-    pub(crate) rings: Pace,
+    pub(crate) pace: Pace,
     /// Flows with something for a program on the host, or for the fabric itself.
     host: VecDeque<Place>,
     /// Number of places among them that are of closed connections.
@@ -116,7 +116,7 @@ impl Turns {
     #[inline]
     pub(crate) fn queue(&mut self, flow: FlowId, connection: &mut Connection) {
         if connection.is_to_ring(flow.from) {
-            self.rings.queue(flow, connection);
+            self.pace.queue(flow, connection);
         }
         self.queue_packets(flow, connection);
     }
@@ -236,7 +236,7 @@ impl Turns {
 
     /// Tells whether nothing has to be done before an event or [`Self::next_release`].
     pub(crate) fn is_idle(&self) -> bool {
-        self.busy.is_empty() && self.host.is_empty() && self.rings.queued() == 0
+        self.busy.is_empty() && self.host.is_empty() && self.pace.queued() == 0
     }
 
     /// Notes that a connection was removed from the table. Its places in queues count no longer.

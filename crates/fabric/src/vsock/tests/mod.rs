@@ -10,5 +10,6 @@ mod isolation;
 mod model;
 mod moderation;
 mod pairs;
+mod records;
 mod rig;
 mod streams;

@@ -10,7 +10,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
 use rustix::net::sockopt::set_socket_send_buffer_size;
-use taut_queue_pair::{End as RingEnd, SERVICE_PORT};
+use taut_queue_pair::{End as RingEnd, SERVICE_PORT, Status};
 use taut_virtq::socket_header::*;
 
 use super::pairs::{Program, REGION};
@@ -156,11 +156,26 @@ impl Model {
         if end.over || end.oracle.is_none() || end.program.is_some() || own.guest == GUESTS - 1 || !has_room {
             return;
         }
-        let program = Program::attach(&mut self.rig, own);
+        // What was left in a channel before may not have arrived.
+        let program = match Program::try_attach(&mut self.rig, own) {
+            Ok(program) => program,
+            Err(refusal) => return assert_eq!(refusal, Status::AttachedAlready),
+        };
         let end = &mut self.pairs[pair].ends[side];
         assert_eq!(program.answer.by_packets, u64::from(end.received));
         end.program = Some(Box::new(program));
         self.pairs[pair].attached = true;
+    }
+
+    /// Has a program leave its channel. Whatever it has not read comes by packets.
+    fn leave(&mut self, pair: usize, side: usize) {
+        let end = &mut self.pairs[pair].ends[side];
+        if end.over || self.rig.drivers[end.own.guest].outstanding() > 50 {
+            return;
+        }
+        if let Some(program) = end.program.take() {
+            program.close_control(&mut self.rig);
+        }
     }
 
     fn connect(&mut self) {
@@ -356,10 +371,14 @@ impl Model {
         let was_over = std::mem::replace(&mut end.over, true);
         if let Some(program) = end.program.take() {
             // In either order, as the descriptors of a program that ends are closed.
-            if !was_over && self.chance.below(2) == 0 {
+            let first = self.chance.below(2) == 0;
+            if !was_over && first {
                 program.close(&mut self.rig);
             }
             program.close_control(&mut self.rig);
+            if !was_over && !first {
+                program.close(&mut self.rig);
+            }
         } else if !was_over {
             self.rig.send_control(own, RST, 0);
         }
@@ -396,7 +415,8 @@ impl Model {
             920..935 => self.close(pair, side),
             935..940 => self.flood(pair, side),
             940..950 => self.attach(pair, side),
-            950..960 => {
+            950..955 => self.leave(pair, side),
+            955..960 => {
                 let guest = self.chance.below(GUESTS);
                 self.rig.drivers[guest].stuck = true;
             }

@@ -2,6 +2,7 @@
 
 mod guests;
 mod qp1;
+mod qp12;
 mod qp13;
 mod qp14;
 mod qp2;
@@ -15,5 +16,15 @@ use super::Set;
 pub(super) const SET: Set = Set {
     name: "QP",
     what: "sockets at memory speed",
-    rows: &[&qp1::ROW, &qp2::ROW, &qp3::ROW, &qp4::ROW, &qp5::ROW, &qp9::ROW, &qp13::ROW, &qp14::ROW],
+    rows: &[
+        &qp1::ROW,
+        &qp2::ROW,
+        &qp3::ROW,
+        &qp4::ROW,
+        &qp5::ROW,
+        &qp9::ROW,
+        &qp12::ROW,
+        &qp13::ROW,
+        &qp14::ROW,
+    ],
 };

@@ -1,14 +1,17 @@
-//! QP14: cost of queue pairs and of the pace of streams for those who use neither: this build beside
-//! the build before them, measured as UP14 is; and memory and CPU time of machines that do nothing.
+//! QP14: cost of queue pairs and of the pace of streams for those who use neither: this build
+//! beside the build before them, measured as UP14 is; and memory and CPU time of machines that do
+//! nothing.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use crate::figure::{Bound, shown};
 use crate::lab::{DaemonOptions, Lab};
-use crate::reason::Measured;
+use crate::reason::{Measured, require};
 use crate::row::{Goal, Results, Row};
 use crate::sets::hs::before::programs_of;
 use crate::sets::hs::cost::{BOUND, measure};
+use crate::sets::vc_g::cells::Cell;
+use crate::sets::vc_g::guests::bench;
 
 /// The commit before queue pairs, and its folder below cargo's target folder.
 const BEFORE: (&str, &str) = ("d7b5e2b2", "before-queue-pairs");
@@ -46,7 +49,7 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
 fn idle(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let old = programs_of(lab, BEFORE.0, BEFORE.1)?;
     let own = lab.setup().programs.clone();
-    let [before, after] = [of_idle(lab, old)?, of_idle(lab, own)?];
+    let [before, after] = [of_idle(lab, &old)?, of_idle(lab, &own)?];
     let more = (after.memory - before.memory) / f64::from(IDLE);
     let detail = format!(
         "memory of daemon and fabric {} KiB, before {}; the fabric used {} % of a CPU, before {}",
@@ -67,8 +70,8 @@ struct Idle {
     percent: f64,
 }
 
-fn of_idle(lab: &mut Lab, programs: PathBuf) -> Measured<Idle> {
-    let daemon = lab.start_lan(DaemonOptions::default().programs(&programs))?;
+fn of_idle(lab: &mut Lab, programs: &Path) -> Measured<Idle> {
+    let daemon = lab.start_lan(DaemonOptions::default().programs(programs))?;
     for number in 1..=IDLE {
         let nic = format!("[[nic]]\nportgroup = \"lan\"\nip = \"10.82.0.{number}/24\"\n");
         let file = format!("kind = \"micro\"\nmemory = \"16MiB\"\n{nic}[vmci]\ndomains = [\"goals\"]\n");
@@ -81,6 +84,9 @@ fn of_idle(lab: &mut Lab, programs: PathBuf) -> Measured<Idle> {
     lab.sleep(seconds)?;
     let percent = (lab.cpu_ns(fabric)? - before) / (1e7 * seconds);
     let memory = lab.usage(fabric)?.memory + lab.usage(daemon.job.pid)?.memory;
+    // The machines that did nothing were able to do something.
+    let report = bench(lab, "idle1 idle2 --mode rr --message 64 --socket-size 64KiB --duration 0.2")?;
+    require(Cell::of("vsock", 64).median(&report, "p50_us")? > 0.0, "the machines do not answer")?;
     lab.stop_daemon()?;
     Ok(Idle { memory, percent })
 }

@@ -88,6 +88,14 @@ fn queue_pairs_are_promised_with_a_full_reservation_and_fit_into_the_host() {
     running.vms.insert(name("other"), VmSeen { process: Some(process), ..VmSeen::default() });
     desired.vms.insert(name("other"), with(2048, "full", "0"));
     refused(&desired, &running, &with(1024, "full", "0"), &["have reserved 3074 MiB"]);
+    // So is the memory of a device that was removed meanwhile.
+    let mut removed = with(2048, "full", "0");
+    removed.vm.vmci = None;
+    desired.vms.insert(name("other"), removed);
+    refused(&desired, &running, &with(1024, "full", "0"), &["have reserved 3074 MiB"]);
+    let promised = desired.as_running(&running).vms[&name("other")].vm.clone();
+    assert_eq!((promised.vmci, promised.leftover_queue_pairs), (None, Bytes::mib(1024)));
+    assert!(desired.sockets().next().is_none(), "the device itself is gone");
 }
 
 #[test]

@@ -22,6 +22,21 @@ pub(crate) fn start_child(child: impl FnOnce() -> u8) -> c_int {
     pid
 }
 
+/// Starts a child process by a system call, without the C library's fork. Returns its ID.
+pub(crate) fn start_child_by_system_call(child: fn()) -> c_int {
+    let flags = libc::c_long::from(libc::SIGCHLD);
+    // SAFETY: takes numbers: no new stack, no shared memory. The scenarios have no other threads.
+    let pid =
+        answer(unsafe { libc::syscall(libc::SYS_clone, flags, 0usize, 0usize, 0usize, 0usize) } as c_int)
+            .unwrap();
+    if pid == 0 {
+        child();
+        // SAFETY: ends the child without running the parent's exit handlers.
+        unsafe { libc::_exit(1) };
+    }
+    pid
+}
+
 /// Runs a function in a child that shares this process's memory but has its own descriptors, as
 /// between vfork and exec. Returns its exit status.
 pub(crate) fn in_vfork_child(child: extern "C" fn(*mut c_void) -> c_int) -> c_int {
@@ -64,6 +79,17 @@ pub(crate) fn handle(signal: c_int, flags: c_int) {
     action.sa_flags = flags;
     // SAFETY: the structure is this frame's, and the handler only counts.
     answer(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) }).unwrap();
+}
+
+/// Leaves the handling of a signal to the other threads.
+pub(crate) fn block(signal: c_int) {
+    // SAFETY: a set of bits, for which zero is empty.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is this frame's, and the mask before is not asked for.
+    unsafe {
+        libc::sigaddset(&raw mut set, signal);
+        assert_eq!(libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()), 0);
+    }
 }
 
 /// Sends this process `SIGALRM` after this time.

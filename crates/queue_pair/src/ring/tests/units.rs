@@ -54,6 +54,31 @@ fn bytes_that_are_peeked_stay() {
 }
 
 #[test]
+fn bytes_that_were_not_taken_are_copied_back() {
+    let (mut producer, mut consumer) = ends(&channel(8, u32::MAX - 2));
+    producer.write(b"abcdefgh").unwrap();
+    producer.publish();
+    assert_eq!(consumer.read(&mut [0; 3]), Ok(3));
+    // What the consumer has not published counts as not taken.
+    assert_eq!(producer.used(), Ok(8));
+    consumer.publish();
+    let left = producer.used().unwrap();
+    let mut out = [0; 4];
+    producer.copy_back(left, &mut out);
+    assert_eq!((left, &out), (5, b"defg"));
+    producer.copy_back(1, &mut out[..1]);
+    assert_eq!(out[0], b'h');
+    producer.copy_back(0, &mut []);
+}
+
+#[test]
+#[should_panic(expected = "more bytes than were written")]
+fn no_more_is_copied_back_than_the_ring_has() {
+    let (producer, _consumer) = ends(&channel(8, 0));
+    producer.copy_back(9, &mut [0; 9]);
+}
+
+#[test]
 fn a_span_of_room_is_written_in_place() {
     let (mut producer, mut consumer) = ends(&channel(8, 6));
     let [first, second] = producer.room_spans(5).unwrap();

@@ -135,6 +135,11 @@ fn queue_pairs_are_a_size_that_only_qemus_vms_have() {
     server.app.board.lock().problems.extend([problem]);
     let status = server.get("/v1/vms/q").is(200)["status"]["vmci"].clone();
     assert_eq!((&status["queue_pairs"], &status["reason"]), (&json!("8MiB"), &json!("their memory is gone")));
+    let port = PortId(status["port"].as_u64().unwrap() as u16);
+    server.app.board.lock().observed.fabric.ports.entry(port).or_default().unused_queue_pairs =
+        Some("the fabric refuses".to_owned());
+    let status = &server.get("/v1/vms/q").is(200)["status"]["vmci"];
+    assert_eq!(status["reason"], json!("their memory is gone; the fabric refuses"));
     server.app.board.lock().forget_problems_of_process(&name);
     assert!(server.app.board.lock().problems.is_empty());
 }
@@ -228,4 +233,10 @@ fn counters_are_read_by_their_names() {
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line}\n{metrics}");
     }
+}
+
+#[test]
+fn connections_are_listed() {
+    let server = Server::new();
+    assert_eq!(server.get("/v1/vmci/connections").is(200), json!([]));
 }

@@ -140,7 +140,7 @@ fn packets_that_wait_go_into_the_ring_of_an_end_that_is_attached_meanwhile() {
     control.taken += 32;
     let channel = rig.region(1).channel(answer.channel).unwrap();
     let ends = Ends::new(&channel, Role::Guest, 256);
-    b = Peer::Ring(Box::new(Program { own, control, answer, ends, bells: 0, signals: 0 }));
+    b = Peer::Ring(Box::new(Program { own, control, answer, ends, bells: 0, signals: 0, kernel: None }));
     assert!(b.read(&mut rig, 1 << 20) == bytes[..sent]);
     assert_eq!(rig.drivers[0].outstanding(), 0);
     assert!(ops_for(&mut rig, own).is_empty());

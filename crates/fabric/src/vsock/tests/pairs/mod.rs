@@ -1,9 +1,12 @@
 //! Queue pairs: ends of connections whose payload goes through rings.
 
+mod counters;
 mod ends;
 mod flows;
 mod handover;
 mod hostile;
+mod leaving;
+mod left_ends;
 mod pace;
 mod peers;
 mod program;

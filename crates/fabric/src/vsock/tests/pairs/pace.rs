@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use taut_queue_pair::Word;
+use taut_virtq::socket_header::RW;
 
 use super::super::model::Chance;
 use super::super::rig::*;
-use super::peers::{Peer, connect, stream};
-use super::program::Program;
+use super::peers::{Peer, connect, connect_to_host, stream};
+use super::program::{Program, take_for};
 use super::*;
 
 const LOOK: Duration = Duration::from_micros(100);
@@ -264,4 +265,52 @@ fn no_wake_up_is_lost_and_no_announcement_gets_two_signals() {
             assert!(signals <= program.announcements, "{signals} signals, {}", program.announcements);
         }
     }
+}
+
+#[test]
+fn small_bytes_of_a_ring_gather_while_their_receiver_has_many_packets_unread() {
+    let mut rig = rig_with(2, &[0]);
+    let (a, mut b) = connect(&mut rig, 0, 1, 5000);
+    let mut a = a.attach(&mut rig);
+    let own = b.kernel().own;
+    // Linux ends a connection that has some hundreds of packets unread.
+    for _ in 0..300 {
+        a.write(&mut rig, b"x");
+        rig.now += Duration::from_micros(100);
+        rig.settle();
+    }
+    rest(&mut rig);
+    take_for(&mut rig, own);
+    for byte in 0..20 {
+        a.write(&mut rig, &[byte]);
+        rig.step();
+    }
+    rest(&mut rig);
+    let got = take_for(&mut rig, own).into_iter().filter(|(header, _)| header.op == RW);
+    let got: Vec<_> = got.map(|(_, bytes)| bytes).collect();
+    assert_eq!(got, [(0..20).collect::<Vec<u8>>()]);
+}
+
+#[test]
+fn a_round_towards_the_host_is_bounded() {
+    const CONNECTIONS: u32 = 24;
+    let mut rig = rig_with(1, &[0]);
+    let mut all: Vec<_> = (0..CONNECTIONS).map(|port| connect_to_host(&mut rig, 5000 + port)).collect();
+    let packet = stream(1, 64 << 10);
+    for (a, _) in &mut all {
+        let own = a.kernel().own;
+        rig.write(own, &packet);
+    }
+    let read = |all: &mut Vec<(Peer, Peer)>, rig: &mut Rig| -> usize {
+        all.iter_mut().map(|(_, b)| b.read(rig, 1 << 20).len()).sum()
+    };
+    let mut rounds = Vec::new();
+    while rounds.iter().sum::<usize>() < packet.len() * CONNECTIONS as usize {
+        rig.step();
+        rounds.push(read(&mut all, &mut rig));
+        assert!(rounds.len() < 100, "{rounds:?}");
+    }
+    let most = (1 << 20) + packet.len();
+    assert!(rounds.iter().all(|&bytes| bytes <= most), "{rounds:?}");
+    assert!(rounds.iter().filter(|&&bytes| bytes > 0).count() > 1, "{rounds:?}");
 }

@@ -49,6 +49,11 @@ impl Kernel {
         }
     }
 
+    /// Tells whether the program has read everything that has arrived.
+    pub(super) fn is_empty(&self) -> bool {
+        self.unread.is_empty()
+    }
+
     pub(super) fn write(&mut self, rig: &mut Rig, bytes: &[u8]) -> usize {
         self.take_in(rig);
         let len = bytes.len().min(self.credit()).min(64 << 10);
@@ -130,7 +135,16 @@ impl Peer {
     /// Attaches an end that uses packets and has sent and received nothing.
     pub(super) fn attach(self, rig: &mut Rig) -> Self {
         let Self::Packets(kernel) = self else { panic!("attached already") };
-        Self::Ring(Box::new(Program::attach(rig, kernel.own)))
+        let mut program = Program::attach(rig, kernel.own);
+        program.kernel = Some(kernel);
+        Self::Ring(Box::new(program))
+    }
+
+    /// Has the program leave its channel, and go on with packets.
+    pub(super) fn leave(self, rig: &mut Rig) -> Self {
+        let Self::Ring(mut program) = self else { panic!("not attached") };
+        program.close_control(rig);
+        Self::Packets(program.kernel.take().expect("the end used packets before"))
     }
 }
 

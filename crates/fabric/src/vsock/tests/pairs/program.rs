@@ -6,6 +6,7 @@ use taut_queue_pair::{AttachAnswer, AttachRequest, Channel, Ends, Role, SERVICE_
 use taut_virtq::socket_header::*;
 
 use super::super::rig::*;
+use super::peers::Kernel;
 
 /// The port from which the program of an end opens its control connection: another one for each.
 fn control_port(own: Own) -> u32 {
@@ -77,17 +78,29 @@ pub(in crate::vsock::tests) struct Program {
     pub(in crate::vsock::tests) bells: usize,
     /// Signals that it has received.
     pub(in crate::vsock::tests) signals: usize,
+    /// The guest's kernel, which goes on with packets once the program leaves the channel.
+    pub(super) kernel: Option<Kernel>,
 }
 
 impl Program {
     /// Attaches an end, by a control connection from a port of its own.
     pub(in crate::vsock::tests) fn attach(rig: &mut Rig, own: Own) -> Self {
+        Self::try_attach(rig, own).unwrap()
+    }
+
+    /// Attaches an end, or returns why that is refused.
+    pub(in crate::vsock::tests) fn try_attach(rig: &mut Rig, own: Own) -> Result<Self, Status> {
+        // The reset of a former control connection from the same port.
+        rig.settle();
+        take_for(rig, control_from(own.guest, control_port(own)));
         let mut control = open_control(rig, own.guest, control_port(own)).unwrap();
         let answer = ask(rig, &mut control, request_for(own));
-        assert_eq!(answer.status, Status::Attached);
+        if answer.status != Status::Attached {
+            return Err(answer.status);
+        }
         let channel = rig.region(own.guest).channel(answer.channel).unwrap();
         let ends = Ends::new(&channel, Role::Guest, PIECE);
-        Self { own, control, answer, ends, bells: 0, signals: 0 }
+        Ok(Self { own, control, answer, ends, bells: 0, signals: 0, kernel: None })
     }
 
     pub(in crate::vsock::tests) fn channel(&self) -> &Channel {

@@ -48,7 +48,7 @@ fn bytes_of_the_next_connection_of_a_channel_do_not_reach_the_former_peer() {
             // The next program of the guest gets the same channel, and talks to another guest.
             let used = a.program().answer.channel;
             let (mut next, mut other) = loop {
-                let (next, other) = connect(&mut rig, 0, 2, 6000);
+                let (next, mut other) = connect(&mut rig, 0, 2, 6000);
                 let mut next = next.attach(&mut rig);
                 if next.program().answer.channel == used {
                     break (next, other);
@@ -56,6 +56,9 @@ fn bytes_of_the_next_connection_of_a_channel_do_not_reach_the_former_peer() {
                 // Others are given first, so this one's turn comes after them.
                 next.program().close(&mut rig);
                 next.program().close_control(&mut rig);
+                rest(&mut rig);
+                let own = other.kernel().own;
+                rig.send_control(own, RST, 0);
                 rest(&mut rig);
                 rig.drivers.iter_mut().for_each(|driver| driver.inbox.clear());
                 drop(other);
@@ -148,6 +151,7 @@ fn what_was_left_in_a_former_region_ends_no_connection_of_the_next_one() {
     rig.stop(1, 0).unwrap();
     a.write(&mut rig, b"left in the ring");
     a.program().close_control(&mut rig);
+    a.program().close(&mut rig);
     rest(&mut rig);
     let former = a.program().answer.channel;
 

@@ -9,7 +9,7 @@ use taut_queue_pair::{AttachAnswer, AttachRequest, SERVICE_PORT, Status};
 use taut_virtq::socket_header::*;
 
 use super::super::rig::*;
-use super::peers::{Exchange, connect, connect_to_host};
+use super::peers::{Exchange, Peer, connect, connect_to_host};
 use super::program::{ask, control_from, open_control, ops_for, request_for, take_for};
 use super::*;
 
@@ -164,15 +164,21 @@ fn attaching_thousands_of_times_uses_nothing_up() {
             program.close(&mut rig);
         }
         program.close_control(&mut rig);
+        if turn % 2 == 1 {
+            program.close(&mut rig);
+        }
+        rig.settle();
+        let peer = rig.ends(0, 1, 5000 + turn).1;
+        rig.send_control(peer, RST, 0);
         rig.settle();
         let (own, other) = rig.ends(0, 1, 5000 + turn);
         assert_eq!(ops_for(&mut rig, own).last(), Some(&RST), "turn {turn}");
-        assert_eq!(ops_for(&mut rig, other).last(), Some(&RST), "turn {turn}");
+        assert_eq!(ops_for(&mut rig, other).last(), Some(&SHUTDOWN), "turn {turn}");
         ops_for(&mut rig, program.control);
     }
     rest(&mut rig);
     rig.check_nothing_left();
-    assert_eq!(rig.switch.sched.turns.rings.all().map(|places| places.len()), [0, 0]);
+    assert_eq!(rig.switch.sched.turns.pace.all().map(|places| places.len()), [0, 0]);
 }
 
 #[test]
@@ -187,7 +193,7 @@ fn a_flood_of_bells_costs_little_and_delays_nobody() {
             a.program().bell(&mut rig);
         }
         let done = exchange.step(&mut rig, &mut c, &mut d);
-        let queued = rig.switch.sched.turns.rings.all();
+        let queued = rig.switch.sched.turns.pace.all();
         assert!(queued.iter().all(|places| places.len() <= 2), "{queued:?}");
         if done {
             assert!(turn > 10);
@@ -250,14 +256,15 @@ fn a_program_whose_signals_stay_unread_is_asked_what_it_has_read() {
 }
 
 #[test]
-fn a_violation_on_a_control_connection_ends_the_end_that_it_has_attached() {
+fn a_violation_on_a_control_connection_returns_its_end_to_packets() {
     let mut rig = rig_with(1, &[0]);
-    let (a, _) = connect_to_host(&mut rig, 5000);
+    let (a, mut b) = connect_to_host(&mut rig, 5000);
     let mut a = a.attach(&mut rig);
     let own = a.program().control;
     rig.send_control(own, RESPONSE, 0);
     rest(&mut rig);
     assert_eq!(ops_for(&mut rig, own), [RST]);
-    assert_eq!(ops_for(&mut rig, a.program().own).last(), Some(&RST));
-    assert_eq!(rig.count(0, SocketWord::Connections), 0);
+    assert_eq!((rig.count(0, SocketWord::Connections), rig.count(0, SocketWord::Malformed)), (1, 1));
+    let mut a = Peer::Packets(a.program().kernel.take().unwrap());
+    Exchange::new(1, 10_000).run(&mut rig, &mut a, &mut b);
 }

@@ -1,0 +1,38 @@
+//! Moves the bytes of connections through queue pairs: rings in memory that programs of a guest
+//! share with its host (records 0041, 0042 and 0047 in `docs/adr/`).
+//!
+//! A connection that this library has made or accepted gets a channel at its first data call. If
+//! the host grants none, the kernel moves its bytes by packets, as always. From then on each data
+//! call looks at the rings first. A connection goes back to packets for good before anything else
+//! may use its socket ([`leave`]).
+//!
+//! - `settings`: whether there are queue pairs, found once when the library is loaded.
+//! - `service`, `attach`, `leave`: how a connection gets a channel, and gives it up.
+//! - `record`: what is known of a channel, in memory that forked processes share, and its locks.
+//! - `input`, `output`: the two rings, without waiting.
+//! - `wait`: how threads wait for a ring and wake each other. `calls`: calls that may wait.
+//! - `events`, `polls`, `selects`: what `poll` and `select` see. `watch`, `epolls`: epoll.
+
+mod attach;
+mod calls;
+mod epolls;
+mod events;
+mod input;
+mod leave;
+mod output;
+mod polls;
+mod record;
+mod selects;
+mod service;
+mod settings;
+mod wait;
+mod watch;
+
+pub(crate) use attach::{begin, is_attached};
+pub(crate) use calls::{Target, receive, send};
+pub(crate) use epolls::Watching;
+pub(crate) use leave::{duplicated, leave, leave_if, pending_error, shut_down, unread, unsent};
+pub(crate) use polls::Polling;
+pub(crate) use selects::Selecting;
+pub(crate) use settings::{concerns, is_on, load};
+pub(crate) use watch::{control as epoll_control, is_watched_here};

@@ -1,0 +1,273 @@
+//! Data calls on a connection with a channel. They wait as those on a TCP socket do.
+
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use taut_queue_pair::Direction;
+
+use super::attach::is_attached;
+use super::input::Input;
+use super::output::Output;
+use super::record::{Pair, Stop};
+use super::settings::settings;
+use super::wait::{AFTER_HANGUP, Armed, Polled, Waiter, pause};
+use crate::sys::{Pieces, Room, at, guard};
+use crate::waiting::{Signals, Woken, wait_for};
+
+/// The result of a call.
+pub(super) type Answer = Result<usize, Errno>;
+
+/// Where a read puts bytes.
+pub(crate) enum Target<'a> {
+    /// The program's memory.
+    Room(Room<'a>),
+    /// Nowhere: so many bytes are counted and discarded.
+    Nowhere(usize),
+}
+
+impl Target<'_> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Room(room) => room.len(),
+            Self::Nowhere(len) => *len,
+        }
+    }
+
+    /// The memory behind the first `done` bytes that lies in one piece. Bytes for nowhere go into
+    /// `unused`.
+    pub(super) fn part<'b>(
+        &'b mut self,
+        done: usize,
+        most: usize,
+        unused: &'b mut [MaybeUninit<u8>],
+    ) -> Option<&'b mut [MaybeUninit<u8>]> {
+        match self {
+            Self::Room(room) => room.part(done, most),
+            Self::Nowhere(len) => {
+                let most = most.min(len.saturating_sub(done)).min(unused.len());
+                unused.get_mut(..most).filter(|part| !part.is_empty())
+            }
+        }
+    }
+}
+
+/// One step of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The call is the kernel's.
+    Kernel,
+    /// Bytes were moved; none: the stream has ended.
+    Moved(usize),
+    /// There is nothing to move now.
+    Nothing,
+    Failed(Errno),
+}
+
+fn step(fd: RawFd, cookie: &mut Option<u64>, act: impl FnOnce(&Pair) -> Result<Option<usize>, Stop>) -> Step {
+    if !is_attached(fd) {
+        return if cookie.is_some() { Step::Failed(Errno::BADF) } else { Step::Kernel };
+    }
+    let Some(pair) = Pair::of(fd) else {
+        return if cookie.is_some() { Step::Failed(Errno::BADF) } else { Step::Kernel };
+    };
+    // The number may have become another connection while the call waited.
+    if *cookie.get_or_insert(pair.cookie()) != pair.cookie() {
+        return Step::Failed(Errno::BADF);
+    }
+    match act(&pair) {
+        Ok(Some(count)) => Step::Moved(count),
+        Ok(None) => Step::Nothing,
+        Err(Stop::Left) => {
+            super::leave::follow(fd);
+            Step::Kernel
+        }
+        Err(Stop::Failed(error)) => Step::Failed(error),
+    }
+}
+
+/// Receives bytes. `None` if the program's own call goes to the kernel.
+pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<Answer> {
+    let (peeks, all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
+    let wanted = target.len();
+    let (mut done, mut limit, mut cookie) = (0, None, None);
+    loop {
+        if let Target::Room(room) = target {
+            room.touch(guard(0, || Pair::known(fd).map_or(0, |pair| pair.hint(Direction::In))).min(wanted));
+        }
+        let step = guard(Step::Kernel, || {
+            step(fd, &mut cookie, |pair| Input::lock(pair)?.take(target, done, peeks))
+        });
+        match step {
+            // A peek begins anew each time.
+            Step::Moved(count) if peeks && (!all || count == 0 || count >= wanted) => {
+                return Some(Ok(count.max(done)));
+            }
+            Step::Moved(count) if peeks => {
+                done = 0;
+                let Some(until) =
+                    *limit.get_or_insert_with(|| guard(None, || limit_of(fd, flags, Timeout::Recv)))
+                else {
+                    return Some(Ok(count));
+                };
+                let ended = guard(true, || Pair::of(fd).is_none_or(|pair| pair.has_ended()));
+                if ended || until.is_some_and(|until| Instant::now() >= until) {
+                    return Some(Ok(count));
+                }
+                pause();
+                continue;
+            }
+            Step::Moved(count) => {
+                done += count;
+                if count == 0 || !all || done >= wanted {
+                    return Some(Ok(done));
+                }
+                continue;
+            }
+            Step::Kernel => return (done > 0).then_some(Ok(done)),
+            Step::Failed(_) if done > 0 => return Some(Ok(done)),
+            Step::Failed(error) => return Some(Err(error)),
+            Step::Nothing => {}
+        }
+        let end = |error| Some(if done > 0 { Ok(done) } else { Err(error) });
+        let Some(until) = *limit.get_or_insert_with(|| guard(None, || limit_of(fd, flags, Timeout::Recv)))
+        else {
+            guard((), || Pair::of(fd).iter().for_each(Pair::found_nothing));
+            return end(Errno::AGAIN);
+        };
+        match sleep(fd, Direction::In, until) {
+            Woken::Ready => {}
+            Woken::TimedOut => return end(Errno::AGAIN),
+            Woken::Interrupted => return end(Errno::INTR),
+            Woken::Failed(error) => return end(error),
+        }
+    }
+}
+
+/// Sends bytes. `None` if the program's own call goes to the kernel.
+pub(crate) fn send(fd: RawFd, pieces: &Pieces<'_>, flags: i32) -> Option<Answer> {
+    let (mut done, mut limit, mut cookie) = (0, None, None);
+    pieces.touch(guard(0, || Pair::known(fd).map_or(0, |pair| pair.hint(Direction::Out))).min(pieces.len()));
+    loop {
+        let step =
+            guard(Step::Kernel, || step(fd, &mut cookie, |pair| Output::lock(pair)?.put(pieces, done)));
+        match step {
+            Step::Moved(count) => {
+                done += count;
+                if done >= pieces.len() {
+                    return Some(Ok(done));
+                }
+                continue;
+            }
+            Step::Kernel => return (done > 0).then_some(Ok(done)),
+            Step::Failed(_) if done > 0 => return Some(Ok(done)),
+            Step::Failed(error) => return Some(Err(error)),
+            // Before another look: room that comes from now on is an event.
+            Step::Nothing if super::watch::lacks_room(fd) => continue,
+            Step::Nothing => {}
+        }
+        let end = |error| Some(if done > 0 { Ok(done) } else { Err(error) });
+        let Some(until) = *limit.get_or_insert_with(|| guard(None, || limit_of(fd, flags, Timeout::Send)))
+        else {
+            guard((), || Pair::of(fd).iter().for_each(Pair::found_nothing));
+            return end(Errno::AGAIN);
+        };
+        match sleep(fd, Direction::Out, until) {
+            Woken::Ready => {}
+            Woken::TimedOut => return end(Errno::AGAIN),
+            Woken::Interrupted => return end(Errno::INTR),
+            Woken::Failed(error) => return end(error),
+        }
+    }
+}
+
+/// Time until which a call waits, if that is limited; `None` if it does not wait.
+#[allow(clippy::option_option, reason = "waits, and for how long")]
+fn limit_of(fd: RawFd, flags: i32, timeout: Timeout) -> Option<Option<Instant>> {
+    let socket = at(fd).ok()?;
+    if flags & libc::MSG_DONTWAIT != 0 || fcntl_getfl(socket).ok()?.contains(OFlags::NONBLOCK) {
+        return None;
+    }
+    let limit = sockopt::socket_timeout(socket, timeout).ok().flatten();
+    Some(limit.map(|limit| Instant::now() + limit))
+}
+
+/// What a thread does before it sleeps.
+#[derive(Debug, Clone, Copy)]
+enum Plan {
+    /// It tries again at once.
+    Again,
+    /// It pauses, and tries again.
+    Pause,
+    /// It polls for a channel with this index.
+    Poll(Polled, u32),
+}
+
+/// Sleeps until a ring may be ready.
+fn sleep(fd: RawFd, direction: Direction, until: Option<Instant>) -> Woken {
+    if spin(fd, direction, until) {
+        return Woken::Ready;
+    }
+    let plan = guard(Plan::Again, || {
+        let Some(pair) = Pair::of(fd) else { return Plan::Again };
+        pair.start_waiting(direction);
+        let plan = match pair.arm(direction, Waiter::Thread) {
+            Ok(Armed::Asleep) => return Plan::Poll(pair.polled(direction), pair.channel.index()),
+            Ok(Armed::Busy) => Plan::Pause,
+            Ok(Armed::Ready) | Err(_) => Plan::Again,
+        };
+        pair.stop_waiting(direction);
+        plan
+    });
+    let (polled, index) = match plan {
+        Plan::Again => return Woken::Ready,
+        Plan::Pause => {
+            pause();
+            return Woken::Ready;
+        }
+        Plan::Poll(polled, index) => (polled, index),
+    };
+    let mut both = [(polled.control, libc::POLLIN), (polled.stream, polled.events)]
+        .map(|(fd, events)| libc::pollfd { fd, events, revents: 0 });
+    let soon = polled.is_short.then(|| Instant::now() + Duration::from_millis(AFTER_HANGUP));
+    let first = [until, soon].into_iter().flatten().min();
+    let signals = if until.is_some() { Signals::Interrupt } else { Signals::Restart };
+    let woken = wait_for(&mut both, first, signals);
+    guard((), || {
+        let [control, stream] = both.map(|one| one.revents);
+        if let Some(pair) = Pair::by_index(fd, index, polled.control) {
+            pair.stop_waiting(direction);
+            pair.saw(control, stream);
+        }
+    });
+    match woken {
+        Woken::TimedOut if until.is_none_or(|until| Instant::now() < until) => Woken::Ready,
+        woken => woken,
+    }
+}
+
+/// Looks at a ring for a short time, if the user wants that. Returns whether it has changed.
+pub(super) fn spin(fd: RawFd, direction: Direction, until: Option<Instant>) -> bool {
+    const LOOKS: u32 = 32;
+    let time = settings().map_or(Duration::ZERO, |settings| settings.poll);
+    if time.is_zero() {
+        return false;
+    }
+    guard(false, || {
+        let Some(pair) = Pair::known(fd) else { return false };
+        let end = Instant::now() + time;
+        let end = until.map_or(end, |until| until.min(end));
+        while Instant::now() < end {
+            for _ in 0..LOOKS {
+                if pair.may_be_ready(direction) {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+        }
+        false
+    })
+}

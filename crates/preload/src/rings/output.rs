@@ -1,0 +1,135 @@
+//! Writing: the ring OUT. Nothing waits here.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use rustix::io::Errno;
+use taut_queue_pair::memory::PIECE;
+use taut_queue_pair::{Direction, End, Producer};
+
+use super::record::{Pair, Stop, flag};
+use crate::sys::{Locked, Pieces};
+
+/// Most bytes that are written before the fabric may take them.
+const CHUNK: usize = 32 << 10;
+/// When the peer has ended its own direction, one of this many writes asks the kernel whether it
+/// still receives.
+const WRITES_PER_CHECK: u32 = 16;
+
+/// The ring OUT of a connection, locked.
+pub(super) struct Output<'a> {
+    pair: &'a Pair,
+    ring: Producer,
+    /// Dropped last.
+    _locked: Locked<'static>,
+}
+
+impl Drop for Output<'_> {
+    fn drop(&mut self) {
+        self.pair.set_private(Direction::Out, self.ring.private());
+    }
+}
+
+impl<'a> Output<'a> {
+    pub(super) fn lock(pair: &'a Pair) -> Result<Self, Stop> {
+        let locked = pair.lock(Direction::Out)?;
+        let mut ring = Producer::new(pair.channel.clone(), Direction::Out, PIECE);
+        ring.go_on(pair.private(Direction::Out));
+        Ok(Self { pair, ring, _locked: locked })
+    }
+
+    /// Writes what there is room for, behind the first `done` bytes; `None` if there is no room.
+    pub(super) fn put(&mut self, pieces: &Pieces<'_>, done: usize) -> Result<Option<usize>, Stop> {
+        if self.pair.has(flag::SHUT_WRITE) {
+            return Err(Stop::Failed(Errno::PIPE));
+        }
+        if self.pair.has(flag::ENDED | flag::FAULT) {
+            return Err(self.pair.reset());
+        }
+        self.check_peer()?;
+        let mut written = 0;
+        while let Some(chunk) = pieces.part(done + written, CHUNK) {
+            let count = self.ring.write(chunk).map_err(|_| self.pair.fail())?;
+            written += count;
+            if self.ring.publish() && self.ring.must_signal() {
+                self.pair.bell();
+            }
+            if count < chunk.len() {
+                break;
+            }
+        }
+        Ok((written > 0 || pieces.len() <= done).then_some(written))
+    }
+
+    /// Returns an error if the peer receives nothing any more.
+    fn check_peer(&mut self) -> Result<(), Stop> {
+        let value = self.peers_end();
+        if value == End::Reset.number() {
+            return Err(self.pair.reset());
+        }
+        if value > End::Reset.number() {
+            return Err(self.pair.fail());
+        }
+        if value == End::Finished.number() || self.pair.hung_up().is_some() {
+            // The peer has ended its direction. Only the kernel knows whether it closed.
+            let writes = self.pair.since_end().fetch_add(1, Relaxed);
+            let is_due = writes.is_multiple_of(WRITES_PER_CHECK) || !self.has_room(1);
+            if self.pair.has(flag::GONE) || is_due && !self.pair.peer_receives() {
+                self.pair.set(flag::GONE);
+                return Err(Stop::Failed(Errno::PIPE));
+            }
+        }
+        Ok(())
+    }
+
+    /// The end word of the other direction.
+    fn peers_end(&self) -> u32 {
+        self.ring.channel().load(Direction::In.end())
+    }
+
+    /// Tells whether there is room for this many bytes, or in half of the ring.
+    fn has_room(&self, wanted: usize) -> bool {
+        let half = self.ring.size() / 2;
+        let wanted = u32::try_from(wanted).map_or(half, |wanted| wanted.min(half));
+        self.ring.room().map_or(true, |room| room >= wanted)
+    }
+
+    /// Tells whether a write would return at once: with an error, or with half of the ring free.
+    pub(super) fn is_ready(&self) -> bool {
+        if self.has_room(usize::MAX)
+            || self.pair.has(flag::SHUT_WRITE | flag::GONE | flag::ENDED | flag::FAULT)
+            || self.peers_end() >= End::Reset.number()
+        {
+            return true;
+        }
+        // Nobody makes room any more if the peer has closed, and only the kernel knows whether it
+        // has.
+        let may_be_gone = self.peers_end() == End::Finished.number() || self.pair.hung_up().is_some();
+        let is_gone = may_be_gone && !self.pair.peer_receives();
+        if is_gone {
+            self.pair.set(flag::GONE);
+        }
+        is_gone
+    }
+
+    /// Says that no more bytes follow.
+    pub(super) fn shut(&mut self) {
+        if !self.pair.set(flag::SHUT_WRITE) {
+            self.ring.finish(End::Finished);
+            if self.ring.must_signal() {
+                self.pair.bell();
+            }
+        }
+    }
+
+    /// Number of bytes that the fabric has not taken.
+    pub(super) fn used(&self) -> u32 {
+        self.ring.used().unwrap_or(0)
+    }
+
+    /// Announces a wait with a new number, which the fabric has not signalled.
+    pub(super) fn announce(&mut self) {
+        self.ring.stop_waiting();
+        self.ring.wait();
+        self.pair.set_announced(Direction::Out, true);
+    }
+}

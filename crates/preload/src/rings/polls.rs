@@ -1,0 +1,184 @@
+//! The descriptors of a `poll` with those of channels in place of their connections.
+
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use libc::pollfd;
+use taut_queue_pair::Direction;
+
+use super::attach::is_attached;
+use super::events::directions;
+use super::record::{Pair, Stop};
+use super::wait::{AFTER_HANGUP, Armed, Waiter};
+use crate::few::Few;
+use crate::state::TABLE;
+use crate::table::Way;
+
+/// Number of descriptors for which nothing is allocated.
+const FEW: usize = 64;
+const NONE: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
+/// Pause while another thread has to take bytes first.
+const BUSY: Duration = Duration::from_millis(1);
+
+/// One connection of a `poll` that has a channel.
+#[derive(Debug, Clone, Copy)]
+struct Ring {
+    /// Place among the program's descriptors.
+    place: usize,
+    /// Place of the control connection behind them; `usize::MAX` if it is not polled.
+    control: usize,
+    index: u32,
+    number: RawFd,
+    counted: bool,
+}
+
+const NO_RING: Ring = Ring { place: 0, control: usize::MAX, index: 0, number: -1, counted: false };
+
+/// One round of a `poll`.
+#[derive(Debug)]
+pub(crate) struct Polling {
+    all: Few<pollfd, FEW>,
+    rings: Few<Ring, FEW>,
+    is_ready: bool,
+    /// Longest time that the round may take.
+    longest: Option<Duration>,
+}
+
+impl Polling {
+    /// Tells whether descriptors are among these that concern this module.
+    pub(crate) fn concerns(program: &[pollfd]) -> bool {
+        super::is_on() && program.iter().any(|one| super::concerns(one.fd))
+    }
+
+    /// Looks at the rings for a short time, if the user wants that and there is one connection.
+    pub(crate) fn spin(program: &[pollfd], until: Option<Instant>) {
+        let mut rings = program.iter().filter(|one| super::concerns(one.fd));
+        if let (Some(one), None) = (rings.next(), rings.next())
+            && one.events & super::events::WRITABLE == 0
+            && is_attached(one.fd)
+        {
+            super::calls::spin(one.fd, Direction::In, until);
+        }
+    }
+
+    /// Begins a round. With `waits`, the thread sleeps if nothing is ready.
+    pub(crate) fn new(program: &[pollfd], waits: bool) -> Self {
+        let mut this =
+            Self { all: Few::of(program, NONE), rings: Few::new(NO_RING), is_ready: false, longest: None };
+        for (place, one) in program.iter().enumerate() {
+            if super::concerns(one.fd) && is_attached(one.fd) {
+                this.add(place, *one);
+            }
+        }
+        if waits && !this.is_ready {
+            this.arm(program);
+        }
+        this
+    }
+
+    /// Adds a connection with a channel.
+    fn add(&mut self, place: usize, one: pollfd) {
+        // Closed, or another file by now: the kernel says what it is.
+        let Some(pair) = Pair::of(one.fd) else { return };
+        let events = match pair.events(one.events) {
+            Ok(events) => events,
+            Err(Stop::Left) => return super::leave::follow(one.fd),
+            Err(Stop::Failed(_)) => return,
+        };
+        self.is_ready |= events != 0;
+        let (index, number) = (pair.channel.index(), pair.control);
+        self.rings.push(Ring { place, control: usize::MAX, index, number, counted: false });
+        if let Some(entry) = self.all.items_mut().get_mut(place) {
+            *entry = NONE;
+        }
+    }
+
+    /// Has the fabric signal for all connections, and adds what is polled for them.
+    fn arm(&mut self, program: &[pollfd]) {
+        for at in 0..self.rings.items().len() {
+            let Some(ring) = self.rings.items().get(at).copied() else { return };
+            let Some(one) = program.get(ring.place) else { continue };
+            let Some(pair) = Pair::by_index(one.fd, ring.index, ring.number) else { continue };
+            directions(one.events).for_each(|direction| pair.start_waiting(direction));
+            if let Some(ring) = self.rings.items_mut().get_mut(at) {
+                ring.counted = true;
+                ring.control = self.all.items().len();
+            }
+            for direction in directions(one.events) {
+                match pair.arm(direction, Waiter::Thread) {
+                    Ok(Armed::Asleep) => {}
+                    Ok(Armed::Busy) => self.longest = Some(BUSY),
+                    Ok(Armed::Ready) | Err(_) => self.is_ready = true,
+                }
+            }
+            let polled = pair.polled(Direction::In);
+            if polled.is_short {
+                let short = Duration::from_millis(AFTER_HANGUP);
+                self.longest = Some(self.longest.map_or(short, |longest| longest.min(short)));
+            }
+            if let Some(entry) = self.all.items_mut().get_mut(ring.place) {
+                *entry = pollfd { fd: polled.stream, events: polled.events, revents: 0 };
+            }
+            // A signal that nobody may take yet would end the wait at once.
+            let is_busy = self.longest == Some(BUSY);
+            let control = if is_busy { -1 } else { polled.control };
+            self.all.push(pollfd { fd: control, events: libc::POLLIN, revents: 0 });
+            if self.is_ready {
+                return;
+            }
+        }
+    }
+
+    /// All descriptors for the kernel.
+    pub(crate) fn all(&mut self) -> &mut [pollfd] {
+        self.all.items_mut()
+    }
+
+    /// The time that the kernel may wait, of the time that the program allows.
+    pub(crate) fn time(&self, until: Option<Instant>) -> Option<Duration> {
+        if self.is_ready {
+            return Some(Duration::ZERO);
+        }
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        [left, self.longest].into_iter().flatten().min()
+    }
+
+    /// Ends the round and stores the events for the program. Returns the number of its descriptors
+    /// that have some.
+    pub(crate) fn give_back(&self, program: &mut [pollfd]) -> i32 {
+        for (to, from) in program.iter_mut().zip(self.all.items()) {
+            to.revents = from.revents;
+        }
+        for ring in self.rings.items() {
+            let Some(one) = program.get_mut(ring.place) else { continue };
+            let Some(pair) = Pair::by_index(one.fd, ring.index, ring.number) else { continue };
+            let control = self.all.items().get(ring.control).map_or(0, |control| control.revents);
+            Self::settle(*ring, &pair, one.events, [control, one.revents]);
+            one.revents = match TABLE.way(one.fd) {
+                Way::Channel(index) if index == ring.index => pair.events(one.events).unwrap_or(0),
+                // It has left the rings, or was closed: the next round asks the kernel.
+                _ => 0,
+            };
+        }
+        i32::try_from(program.iter().filter(|one| one.revents != 0).count()).unwrap_or(i32::MAX)
+    }
+
+    /// Ends the round after an error.
+    pub(crate) fn give_up(&self, program: &[pollfd]) {
+        for ring in self.rings.items() {
+            let Some(one) = program.get(ring.place) else { continue };
+            if let Some(pair) = Pair::by_index(one.fd, ring.index, ring.number) {
+                Self::settle(*ring, &pair, one.events, [0, 0]);
+            }
+        }
+    }
+
+    fn settle(ring: Ring, pair: &Pair, events: i16, [control, stream]: [i16; 2]) {
+        if ring.counted {
+            directions(events).for_each(|direction| pair.stop_waiting(direction));
+            pair.saw(control, stream);
+        } else {
+            pair.found_nothing();
+        }
+    }
+}

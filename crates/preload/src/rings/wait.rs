@@ -1,0 +1,208 @@
+//! How threads wait for a ring, and wake each other.
+//!
+//! The fabric signals by a byte on the control connection, which does not say which ring has
+//! changed. All threads that wait poll that connection, and a byte stays there until a thread that
+//! is about to sleep takes it. It does so only after it has announced all waits anew and has seen
+//! that no ring which a thread waits for is ready: what happens afterwards is signalled by another
+//! byte. If a ring is ready and its thread has not come yet, the other one pauses instead.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering::SeqCst;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::nanosleep;
+use taut_queue_pair::Direction;
+
+use super::events::directions;
+use super::input::Input;
+use super::output::Output;
+use super::record::{Pair, Stop, flag, other};
+use crate::state::TABLE;
+use crate::sys::at;
+use crate::table::Edge;
+
+/// Longest sleep in milliseconds when the peer's end is known, since a later end of the whole
+/// connection is no new event of the socket.
+pub(super) const AFTER_HANGUP: u64 = 100;
+/// Calls that do not wait look at the sockets each time that this many of them found nothing.
+const VAIN_LOOKS: u32 = 16;
+
+/// Result of [`Pair::arm`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Armed {
+    /// The ring is ready.
+    Ready,
+    /// The fabric signals when the ring is ready.
+    Asleep,
+    /// Another thread has to take what there is first.
+    Busy,
+}
+
+/// Who waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waiter {
+    /// A thread that polls the sockets itself. It is counted.
+    Thread,
+    /// A thread that waits for an epoll instance. It looks at the rings whenever a socket has an
+    /// event, and reports what others of the same instance have missed.
+    Epoll,
+}
+
+/// What a thread polls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Polled {
+    pub(super) control: RawFd,
+    pub(super) stream: RawFd,
+    /// Events of the stream's own socket.
+    pub(super) events: i16,
+    /// True if the wait takes at most [`AFTER_HANGUP`].
+    pub(super) is_short: bool,
+}
+
+/// Pauses a thread that waits for another one.
+pub(super) fn pause() {
+    let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: 100_000 });
+}
+
+impl Pair {
+    /// Counts a thread that waits for a ring. Ended by [`stop_waiting`].
+    pub(super) fn start_waiting(&self, direction: Direction) {
+        self.waiting(direction).fetch_add(1, SeqCst);
+    }
+
+    /// Ends what [`Self::start_waiting`] began.
+    pub(super) fn stop_waiting(&self, direction: Direction) {
+        // A connection that has got the channel meanwhile has a new count.
+        let _ = self.waiting(direction).fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
+    }
+
+    pub(super) fn is_ready(&self, direction: Direction) -> Result<bool, Stop> {
+        Ok(match direction {
+            Direction::In => Input::lock(self)?.is_ready(),
+            Direction::Out => Output::lock(self)?.is_ready(),
+        })
+    }
+
+    /// Has the fabric signal when a ring is ready, unless it is.
+    pub(super) fn arm(&self, direction: Direction, waiter: Waiter) -> Result<Armed, Stop> {
+        if self.signalled().load(SeqCst) != 0
+            && let Some(armed) = self.drain(direction, waiter)?
+        {
+            return Ok(armed);
+        }
+        let is_ready = match direction {
+            Direction::In => {
+                let mut input = Input::lock(self)?;
+                if !self.is_announced(direction) {
+                    input.announce();
+                }
+                input.is_ready()
+            }
+            Direction::Out => {
+                let mut output = Output::lock(self)?;
+                if !self.is_announced(direction) {
+                    output.announce();
+                }
+                output.is_ready()
+            }
+        };
+        Ok(if is_ready { Armed::Ready } else { Armed::Asleep })
+    }
+
+    /// Takes the signals that have come, unless a ring that a thread waits for is ready.
+    fn drain(&self, wanted: Direction, waiter: Waiter) -> Result<Option<Armed>, Stop> {
+        let (mut input, mut output) = (Input::lock(self)?, Output::lock(self)?);
+        if self.signalled().load(SeqCst) == 0 {
+            return Ok(None);
+        }
+        let count = self.count_signals();
+        let mut ready = [false; 2];
+        for (place, direction) in [Direction::In, Direction::Out].into_iter().enumerate() {
+            let waits = direction == wanted
+                || self.waiting(direction).load(SeqCst) > 0
+                || waiter == Waiter::Thread && self.is_watched(direction);
+            self.set_announced(direction, false);
+            if !waits {
+                continue;
+            }
+            let is_ready = match direction {
+                Direction::In => {
+                    input.announce();
+                    input.is_ready()
+                }
+                Direction::Out => {
+                    output.announce();
+                    output.is_ready()
+                }
+            };
+            if let Some(ready) = ready.get_mut(place) {
+                *ready = is_ready;
+            }
+        }
+        let of = |direction| ready.get(super::record::place(direction)).copied().unwrap_or_default();
+        if of(wanted) {
+            return Ok(Some(Armed::Ready));
+        }
+        if of(other(wanted)) {
+            return Ok(Some(Armed::Busy));
+        }
+        self.take_signals(count);
+        self.signalled().store(0, SeqCst);
+        Ok(None)
+    }
+
+    /// Tells whether a thread of this process waits for the ring by an epoll instance.
+    fn is_watched(&self, direction: Direction) -> bool {
+        TABLE.edge(self.fd).has(Edge::WATCHED)
+            && matches!(TABLE.watch(self.fd), Ok(Some(watch)) if TABLE.waiting_for(watch.epoll) > 0
+                && directions(watch.events as i16).any(|one| one == direction))
+    }
+
+    /// What a thread polls after [`Self::arm`].
+    pub(super) fn polled(&self, direction: Direction) -> Polled {
+        let is_short = self.hung_up().is_some();
+        let events = if direction == Direction::In && self.by_packets() > 0 {
+            libc::POLLIN
+        } else if is_short {
+            // Known already, so it would end every wait at once.
+            0
+        } else {
+            libc::POLLRDHUP
+        };
+        let stream = if events == 0 { -1 } else { self.fd };
+        Polled { control: self.control, stream, events, is_short }
+    }
+
+    /// Records what a poll of the two sockets has shown.
+    pub(super) fn saw(&self, control: i16, stream: i16) {
+        if control & libc::POLLNVAL != 0 {
+            self.set(flag::ENDED);
+        }
+        if control != 0 {
+            self.signalled().store(1, SeqCst);
+        }
+        if stream & !libc::POLLIN != 0 {
+            self.set_hung_up();
+        }
+    }
+
+    /// Looks at the sockets without taking a signal, if many calls in a row found nothing.
+    pub(super) fn found_nothing(&self) {
+        const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !self.vain().fetch_add(1, SeqCst).is_multiple_of(VAIN_LOOKS) {
+            return;
+        }
+        for (fd, is_control) in [(self.control, true), (self.fd, false)] {
+            let Ok(file) = at(fd) else { continue };
+            // With this event only, so that signals do not count.
+            let mut polled = [PollFd::from_borrowed_fd(file, PollFlags::RDHUP)];
+            if poll(&mut polled, Some(&NOW)).is_ok_and(|count| count > 0) {
+                if is_control {
+                    self.set(flag::ENDED);
+                } else {
+                    self.set_hung_up();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Signals that wait while the library changes what a handler may use, too.
+#![allow(unsafe_code, reason = "a system call")]
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+
+use libc::c_long;
+
+/// True once the program has a signal handler.
+static HANDLERS: AtomicBool = AtomicBool::new(false);
+
+/// Records that the program installs a signal handler. Returns false if it had one before.
+pub(crate) fn first_handler() -> bool {
+    !HANDLERS.swap(true, SeqCst)
+}
+
+/// Size of the kernel's set of signals.
+const SIZE: usize = size_of::<u64>();
+
+/// While it exists, no handler of the program runs in the calling thread, except for signals that
+/// come from the thread's own instructions: the kernel ends a program that blocks those. The two
+/// signals of the C library's threads stay as well: a thread that blocks the second one stops
+/// `setuid` in all others.
+pub(crate) struct Blocked(u64);
+
+const fn all() -> u64 {
+    let own = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS, 32, 33];
+    let (mut bits, mut place) = (u64::MAX, 0);
+    while place < own.len() {
+        bits &= !(1 << (own[place] - 1));
+        place += 1;
+    }
+    bits
+}
+
+fn set_mask(how: libc::c_int, mask: u64) -> u64 {
+    let mut before = 0u64;
+    // SAFETY: both sets are this frame's and have the size that is passed. The call fails only for
+    // wrong arguments.
+    let _: c_long =
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, &raw const mask, &raw mut before, SIZE) };
+    before
+}
+
+impl Blocked {
+    /// Begins.
+    pub(crate) fn begin() -> Self {
+        Self(set_mask(libc::SIG_BLOCK, all()))
+    }
+
+    /// Begins if the program has signal handlers.
+    pub(crate) fn if_handled() -> Option<Self> {
+        HANDLERS.load(SeqCst).then(Self::begin)
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        set_mask(libc::SIG_SETMASK, self.0);
+    }
+}

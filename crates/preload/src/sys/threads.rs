@@ -1,0 +1,62 @@
+//! Starts and ends of threads and forks, by functions of the C library.
+#![allow(unsafe_code, reason = "functions of the C library that take functions")]
+
+use std::ffi::c_void;
+use std::sync::OnceLock;
+
+use rustix::io::Errno;
+
+use super::Blocked;
+
+/// Runs `handler` in each child that the C library's fork makes.
+pub(crate) fn after_fork(handler: extern "C" fn()) {
+    // SAFETY: the library, and with it the handler, is never unloaded.
+    let _ = unsafe { libc::pthread_atfork(None, None, Some(handler)) };
+}
+
+/// Runs a function before each fork by the C library, one after it in the parent, and one in the
+/// child.
+pub(crate) fn around_fork(before: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+    // SAFETY: as above.
+    let _ = unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
+}
+
+/// Runs `handler` in the calling thread when it ends without the process: by `pthread_exit`,
+/// `pthread_cancel` or `thrd_exit`. All calls pass the same handler.
+pub(crate) fn at_end_of_thread(handler: extern "C" fn(*mut c_void)) {
+    static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
+    let key = KEY.get_or_init(|| {
+        let mut key = 0;
+        // SAFETY: the number is this frame's. The library, and with it the handler, is never
+        // unloaded.
+        (unsafe { libc::pthread_key_create(&raw mut key, Some(handler)) } == 0).then_some(key)
+    });
+    if let Some(key) = key {
+        // SAFETY: the key exists. Nothing reads through the value, which only must not be null.
+        let _ = unsafe { libc::pthread_setspecific(*key, (&raw const KEY).cast()) };
+    }
+}
+
+/// Starts a thread that runs until the process ends, with all signals blocked.
+pub(crate) fn start_thread(run: extern "C" fn(*mut c_void) -> *mut c_void) -> Result<(), Errno> {
+    /// Enough for the C library's part of the stack in a program with many thread-local variables.
+    const STACK: usize = 256 * 1024;
+    let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
+    let mut thread = std::mem::MaybeUninit::<libc::pthread_t>::uninit();
+    // The thread inherits the mask.
+    let _blocked = Blocked::begin();
+    // SAFETY: the structure is this frame's; the call initializes it.
+    if unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) } != 0 {
+        return Err(Errno::NOMEM);
+    }
+    let attributes = attributes.as_mut_ptr();
+    // SAFETY: initialized above. The function needs no argument and is never unloaded.
+    let result = unsafe {
+        libc::pthread_attr_setdetachstate(attributes, libc::PTHREAD_CREATE_DETACHED);
+        libc::pthread_attr_setstacksize(attributes, STACK);
+        let result = libc::pthread_create(thread.as_mut_ptr(), attributes, run, std::ptr::null_mut());
+        libc::pthread_attr_destroy(attributes);
+        result
+    };
+    if result == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(result)) }
+}
