@@ -24,7 +24,7 @@ const HELLO: usize = 48;
 /// The answer to it.
 const READY: &[u8] = b"ready";
 
-/// What the ends of a phase do. The client tells the server.
+/// Plan of a phase for both ends. The client sends it to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Phase {
     /// Seed of both directions.
@@ -39,7 +39,7 @@ pub(crate) struct Phase {
     pub(crate) pause: Duration,
 }
 
-/// What an end of a phase received.
+/// Messages that an end of a phase has received.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Received {
     /// Messages, all of them as planned.

@@ -1,4 +1,4 @@
-//! What is not offered is refused at once, with an error that says so.
+//! Calls that SEQPACKET does not offer are refused at once, with an error that says so.
 
 use std::time::{Duration, Instant};
 

@@ -117,7 +117,7 @@ impl VsockSwitch {
         }
         let ends_ring = connection.flows[side].ended && connection.is_from_ring(side);
         let shuts_ring = header.op == SHUTDOWN && connection.is_from_ring(side);
-        // What the guest sends behind this must find the end without its channel.
+        // Packets behind this one must find the end without its channel.
         let leaves = connection.fabric_side().is_some() && connection.flows[side].pending.shutdown != 0;
         self.sched.carry_out(id, connection, actions, now);
         match verdict {

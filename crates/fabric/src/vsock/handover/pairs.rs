@@ -52,7 +52,7 @@ pub(crate) enum PairRecord {
     Left(LeftRecord),
 }
 
-/// What a side that has left its channel has left in the rings.
+/// Bytes that are still in the rings of a side which has left its channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeftRecord {
     pub(crate) connection: ConnId,

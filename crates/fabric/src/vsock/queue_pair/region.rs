@@ -24,7 +24,7 @@ type FileId = (u64, u64);
 pub(crate) struct GuestRegion {
     region: Region,
     file: FileId,
-    /// Where the region is in the file: its offset and its length.
+    /// Offset and length of the region in the file.
     place: (u64, u64),
     /// The attached ends, by the numbers of their channels.
     ends: Vec<Option<AttachedEnd>>,

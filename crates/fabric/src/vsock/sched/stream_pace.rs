@@ -38,7 +38,7 @@ const TOO_LONG: u32 = 3;
 /// Score that ends the sleeps. A few bad sleeps tell nothing: guests and the thread wait for their
 /// CPUs now and then.
 const TOO_OFTEN: u32 = 24;
-/// So many sleeps in a row that were not worth it end the sleeps.
+/// Number of sleeps in a row, each not worth it, that ends the sleeps.
 const IN_VAIN: u32 = 8;
 /// Time without sleeps after bad ones. It doubles each time, since each trial costs a fast stream
 /// some time.
@@ -318,7 +318,7 @@ mod tests {
     fn only_streams_wait_and_only_where_it_is_allowed() {
         let (mut pace, mut flow, mut now) = streaming();
         assert_eq!(pace.next(now), None, "nothing flows");
-        // What is allowed begins with some time in which the thread polls.
+        // The thread polls for some time before the first sleep.
         let mut after_polling = |pace: &mut StreamPace, flow: &mut OneWay, found| {
             let first = look(pace, flow, found, now);
             now += WITHOUT;

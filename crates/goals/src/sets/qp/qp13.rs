@@ -9,7 +9,7 @@ use crate::row::{Goal, Results, Row};
 use crate::sets::vc_g::cells::Cell;
 use crate::sets::vc_g::guests::bench;
 
-const GOALS: [&str; 2] = ["QP13-oldest", "QP13-newest"];
+const GOALS: [&str; 2] = ["QP13-client-oldest", "QP13-client-newest"];
 const BOUNDS: &[Bound] = &[
     Bound::AtLeast(3.5, "x TCP at the worst point from 4 to 64 KiB"),
     Bound::Stated("x TCP at the best point"),
@@ -27,7 +27,7 @@ pub(super) const ROW: Row = Row {
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     with_each_kernel(lab, results, &GOALS, |lab, results, kernel| {
         let (seconds, repeats) = lab.pick((2.0, 3), (0.5, 1));
-        let goal = format!("QP13-{kernel}");
+        let goal = format!("QP13-client-{kernel}");
         let drawing = lab.fresh(&format!("{goal}.svg"))?;
         let sizes = [64, 256, 1024, 4096, 16384, 65536];
         let messages = sizes.map(|size: u32| size.to_string()).join(",");

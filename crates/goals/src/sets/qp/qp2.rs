@@ -10,12 +10,14 @@ use crate::row::{Goal, Results, Row};
 use crate::sets::vc_g::cells::Cell;
 use crate::sets::vc_g::guests::bench;
 
-const GOALS: [&str; 4] = ["QP2-oldest-64", "QP2-oldest-4096", "QP2-newest-64", "QP2-newest-4096"];
+const GOALS: [&str; 4] =
+    ["QP2-client-oldest-64", "QP2-client-oldest-4096", "QP2-client-newest-64", "QP2-client-newest-4096"];
 const BOUNDS: &[Bound] = &[Bound::AtMost(0.7, "x TCP's p50"), Bound::Stated("x TCP's p99")];
 
 pub(super) const ROW: Row = Row {
     id: "QP2",
-    what: "request and response of 64 B and 4 KiB through queue pairs, polled for up to 50 µs",
+    what: "request and response of 64 B and 4 KiB through queue pairs, polled for up to 50 µs: programs with the \
+           client library",
     on: "two QEMU guests with Debian's oldest kernel, then two with the newest",
     goals: &[
         Goal::new(GOALS[0], BOUNDS),
@@ -37,7 +39,7 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
             let values = [ratio("p50_us")?, ratio("p99_us")?];
             let [own, beside] = [ring, tcp].map(|cell| cell.percentiles(&report));
             let detail = format!("p50/p99/p99.9 {}, TCP {}", own?, beside?);
-            results.record(&format!("QP2-{kernel}-{message}"), values, detail);
+            results.record(&format!("QP2-client-{kernel}-{message}"), values, detail);
         }
         Ok(())
     })

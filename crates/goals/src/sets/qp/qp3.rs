@@ -10,7 +10,7 @@ use crate::row::{Goal, Results, Row};
 use crate::sets::vc_g::cells::Cell;
 
 const MESSAGE: u32 = 65536;
-const GOALS: [&str; 2] = ["QP3-oldest", "QP3-newest"];
+const GOALS: [&str; 2] = ["QP3-client-oldest", "QP3-client-newest"];
 const BOUNDS: &[Bound] = &[
     Bound::AtLeast(4.0, "x TCP"),
     Bound::AtLeast(1.0, "x one session"),
@@ -19,7 +19,8 @@ const BOUNDS: &[Bound] = &[
 
 pub(super) const ROW: Row = Row {
     id: "QP3",
-    what: "five sessions of 64 KiB writes through queue pairs, beside the best TCP of one session and five",
+    what: "five sessions of 64 KiB writes through queue pairs: programs with the client library, beside the best TCP \
+           of one session and five",
     on: "two QEMU guests with Debian's oldest kernel, then two with the newest",
     goals: &[Goal::new(GOALS[0], BOUNDS), Goal::new(GOALS[1], BOUNDS)],
     run,
@@ -36,7 +37,7 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
         let of_one = paired(&rates, &one.figures(&report, "mbit_s")?)?;
         let fairness = percentile(&five.figures(&report, "fairness")?, 0.0)?;
         let detail = beside(&report, five, &tcp)?;
-        results.record(&format!("QP3-{kernel}"), [of_tcp, of_one, fairness.into()], detail);
+        results.record(&format!("QP3-client-{kernel}"), [of_tcp, of_one, fairness.into()], detail);
         Ok(())
     })
 }
