@@ -46,24 +46,27 @@ fn before_files<const N: usize>(fds: [c_int; N]) {
     }
 }
 
-/// Prepares that a new process may get connections.
-fn before_sharing_all() {
+/// Prepares that a new process may get connections. Returns false, as there is nothing to undo.
+fn before_sharing_all() -> bool {
     if rings::is_on() {
         guard((), || rings::leave_if(true));
     }
     if gather::is_on() {
         guard((), gather::share_all);
     }
+    false
 }
 
-/// Prepares that another program replaces this one.
-fn before_exec() {
+/// Prepares that another program replaces this one. Returns what `rings::goes_on` undoes if that
+/// fails.
+fn before_exec() -> bool {
     if rings::is_on() {
         guard((), || rings::leave_if(true));
     }
     if gather::is_on() {
         guard((), gather::executes);
     }
+    rings::is_over()
 }
 
 /// Prepares that another number or writer may get a connection.

@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "descriptors by number and options by number")]
 
 mod blocked;
+mod deferred;
 mod pieces;
 mod shared;
 mod threads;
@@ -23,6 +24,7 @@ use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix};
 use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use blocked::{Blocked, first_handler};
+pub(crate) use deferred::{Directly, Handling, defer, defer_signals};
 pub(crate) use pieces::{Pieces, Room};
 pub(crate) use shared::{Lock, Locked, Record, records};
 pub(crate) use threads::{after_fork, around_fork, at_end_of_thread, start_thread};

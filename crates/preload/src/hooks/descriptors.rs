@@ -184,6 +184,9 @@ fn around_fcntl(fd: c_int, command: c_int, argument: usize, call: impl Fn() -> c
         before_files([fd]);
     }
     let result = call();
+    if command == libc::F_SETFL && rings::concerns(fd) {
+        guard((), || rings::mode_changed(fd));
+    }
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => finish(fd, result, command == libc::F_DUPFD_CLOEXEC),
         libc::F_SETFD if result == 0 && TABLE.is_held(fd) => {

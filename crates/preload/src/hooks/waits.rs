@@ -1,6 +1,7 @@
 //! `poll` and `select`: a listener is readable if a connection of either kind is waiting. Before
 //! the program waits, also by `epoll_wait`, gathered bytes are sent.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_ulong};
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
@@ -15,11 +16,21 @@ use crate::lookup::listener;
 use crate::readiness::{Polled, READABLE, Selected, limited, words};
 use crate::rings::{self, Polling, Selecting, Watching};
 use crate::state::TABLE;
+use crate::table::{Held, Listener};
 use crate::{datagram, gather, real};
 
 /// The VMCI socket of a listener that the program waits for now.
 fn vmci_of(fd: c_int) -> Option<c_int> {
     arm(fd, listener(fd)?).vmci
+}
+
+/// The same for a call that does not wait. The kernel is asked what the sockets are only if the VMCI
+/// socket has an event.
+fn vmci_known(fd: c_int) -> Option<c_int> {
+    match TABLE.get(fd) {
+        Held::Listener(Listener { armed: true, vmci: Some(vmci), .. }) => Some(vmci),
+        _ => vmci_of(fd),
+    }
 }
 
 /// Tells whether the kernel refuses so many descriptors (`EINVAL`) and reads none of them.
@@ -88,12 +99,15 @@ unsafe fn poll_rings(
     let all = || unsafe { std::slice::from_raw_parts_mut(polled, count as usize) };
     if polled.is_null() || !rings::is_on() || is_refused(count) || !Polling::concerns(all()) {
         // SAFETY: as the caller promises.
-        return unsafe { poll_listeners(polled, count, |polled, count| real(polled, count, None)) };
+        return unsafe { poll_listeners(polled, count, true, |polled, count| real(polled, count, None)) };
     }
     // SAFETY: takes nothing. This function has no destructors here.
     unsafe { real::pthread_testcancel() };
-    let until = time.and_then(|time| Instant::now().checked_add(time));
     let waits = !time.is_some_and(|time| time.is_zero());
+    if let Some(count) = guard(None, || Polling::at_once(all(), waits)) {
+        return count;
+    }
+    let until = time.and_then(|time| Instant::now().checked_add(time));
     if waits {
         guard((), || Polling::spin(all(), until));
     }
@@ -109,7 +123,10 @@ unsafe fn poll_rings(
             None => real(polled, count, None),
         };
         // SAFETY: these are the structures of the round.
-        let result = unsafe { poll_listeners(round.all().as_mut_ptr(), round.all().len() as nfds_t, each) };
+        let result = unsafe {
+            let (all, sleeps) = (round.all(), limit.is_none_or(|limit| limit != spec(Duration::ZERO)));
+            poll_listeners(all.as_mut_ptr(), all.len() as nfds_t, sleeps, each)
+        };
         if result < 0 {
             guard((), || round.give_up(all()));
             drop(ManuallyDrop::into_inner(round));
@@ -128,13 +145,14 @@ fn spec(time: Duration) -> timespec {
     timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() }
 }
 
-/// The same for listeners.
+/// The same for listeners. `sleeps` is true if the call may wait.
 ///
 /// # Safety
 /// As for [`poll_both`].
 unsafe fn poll_listeners(
     polled: *mut pollfd,
     count: nfds_t,
+    sleeps: bool,
     real: impl FnOnce(*mut pollfd, nfds_t) -> c_int,
 ) -> c_int {
     // SAFETY: as the caller promises.
@@ -144,9 +162,13 @@ unsafe fn poll_listeners(
         return real(polled, count);
     }
     // Without a destructor, because the thread may be cancelled in the real function.
-    let Some(both) = guard(None, || Some(Polled::new(all(), &vmci_of))) else { return real(polled, count) };
+    let find = if sleeps { vmci_of } else { vmci_known };
+    let Some(both) = guard(None, || Some(Polled::new(all(), &find))) else { return real(polled, count) };
     let mut both = ManuallyDrop::new(both);
     let result = real(both.all().as_mut_ptr(), both.all().len() as nfds_t);
+    if result > 0 && !sleeps {
+        guard((), || both.check(all(), &|fd, vmci| vmci_of(fd) == Some(vmci)));
+    }
     let result = if result < 0 { result } else { both.give_back(all()) };
     drop(ManuallyDrop::into_inner(both));
     result
@@ -250,7 +272,7 @@ pub(crate) unsafe extern "C-unwind" fn __ppoll_chk(
 unsafe fn select_both(
     count: c_int,
     [reading, writing, failing]: [*mut fd_set; 3],
-    limit: Limit,
+    limit: Limit<'_>,
     real: impl FnOnce(c_int, [*mut fd_set; 3]) -> c_int,
 ) -> c_int {
     if datagram::may_be_inherited() {
@@ -270,10 +292,12 @@ unsafe fn select_both(
 
 /// The limits of a `select`.
 #[derive(Clone, Copy)]
-struct Limit {
+struct Limit<'a> {
     time: Option<Duration>,
     /// Signals that are blocked meanwhile; null for no change.
     signals: *const sigset_t,
+    /// Gets the time at which the wait began, if the answer was not known at once.
+    started: &'a Cell<Option<Instant>>,
 }
 
 /// The same for connections with rings: the sets as a `poll`.
@@ -283,7 +307,7 @@ struct Limit {
 unsafe fn select_rings(
     asked: c_int,
     sets: [*mut fd_set; 3],
-    limit: Limit,
+    limit: Limit<'_>,
     real: impl FnOnce(c_int, [*mut fd_set; 3]) -> c_int,
 ) -> c_int {
     let count = if rings::is_on() { guard(None, || limited(asked)) } else { None };
@@ -305,8 +329,17 @@ unsafe fn select_rings(
     // Without a destructor, because the thread may be cancelled in the poll.
     let mut selecting = ManuallyDrop::new(selecting);
     let all = selecting.all();
+    // SAFETY: takes nothing. The frame has no destructors here.
+    unsafe { real::pthread_testcancel() };
+    let waits = !limit.time.is_some_and(|time| time.is_zero());
+    if !gather::is_on() && !all.is_empty() && guard(None, || Polling::at_once(all, waits)).is_some() {
+        let bits = selecting.give_back(sets.map(bits));
+        drop(ManuallyDrop::into_inner(selecting));
+        return bits;
+    }
     let (pointer, len) = (all.as_mut_ptr(), all.len() as nfds_t);
     let started = Instant::now();
+    limit.started.set(Some(started));
     // SAFETY: these are the structures of the list; the set of signals is the caller's.
     let result = unsafe {
         poll_both(pointer, len, limit.time, |polled, count, now| {
@@ -392,8 +425,9 @@ pub(crate) unsafe extern "C-unwind" fn select(
     let time = time.map(|time| {
         Duration::from_secs(time.tv_sec as u64).saturating_add(Duration::from_micros(time.tv_usec as u64))
     });
-    let (limit, started) = (Limit { time, signals: std::ptr::null() }, Instant::now());
-    let by_kernel = std::cell::Cell::new(false);
+    let started = Cell::new(None);
+    let limit = Limit { time, signals: std::ptr::null(), started: &started };
+    let by_kernel = Cell::new(false);
     // SAFETY: as the caller promises.
     let result = unsafe {
         select_both(count, [reading, writing, failing], limit, |count, [reading, writing, failing]| {
@@ -403,7 +437,7 @@ pub(crate) unsafe extern "C-unwind" fn select(
     };
     // As the kernel does on Linux.
     if !by_kernel.get()
-        && let Some(time) = time
+        && let (Some(time), Some(started)) = (time, started.get())
     {
         let left = time.saturating_sub(started.elapsed());
         let left = timeval { tv_sec: left.as_secs().cast_signed(), tv_usec: left.subsec_micros().into() };
@@ -427,7 +461,8 @@ pub(crate) unsafe extern "C-unwind" fn pselect(
     signals: *const sigset_t,
 ) -> c_int {
     // SAFETY: as the caller promises.
-    let limit = Limit { time: unsafe { duration(timeout) }, signals };
+    let time = unsafe { duration(timeout) };
+    let limit = Limit { time, signals, started: &Cell::new(None) };
     // SAFETY: as the caller promises.
     unsafe {
         select_both(count, [reading, writing, failing], limit, |count, [reading, writing, failing]| {

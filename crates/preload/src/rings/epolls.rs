@@ -111,12 +111,12 @@ impl Watching {
                 NEXT.store(fd as u32, Relaxed);
                 break;
             };
-            let Some(pair) = Pair::of(fd) else {
+            if known.has_gone() && Pair::of(fd).is_none() {
                 // The number is another file by now.
                 TABLE.end_edge(fd);
                 continue;
-            };
-            reported(fd, watch, events, &pair);
+            }
+            reported(fd, watch, events, &known);
             *to = epoll_event { events, u64: watch.data };
             count += 1;
         }

@@ -12,11 +12,12 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
 use taut_queue_pair::{Channel, Direction, Private};
 
+use super::doubt::is_in_doubt;
 use super::settings::{Settings, settings};
 use crate::hidden::is_there;
 use crate::state::TABLE;
 use crate::sys::{Lock, Locked, Record, at, milliseconds as now};
-use crate::table::{Held, Way};
+use crate::table::Way;
 
 /// The bytes of the connection move through the channel.
 const RINGS: u32 = 1;
@@ -45,9 +46,12 @@ const FLAGS: usize = 2;
 const SIGNALLED: usize = 3;
 const VAIN: usize = 4;
 const SINCE_END: usize = 5;
+const MODE: usize = 6;
 const PRIVATE: [usize; 2] = [8, 12];
 const ANNOUNCED: [usize; 2] = [16, 17];
 const WAITING: [usize; 2] = [18, 19];
+/// Most signals that are counted at once.
+pub(super) const MOST_SIGNALS: usize = 64;
 /// Places of the long words.
 const COOKIE: usize = 0;
 const BY_PACKETS: usize = 1;
@@ -103,12 +107,17 @@ impl Pair {
         None
     }
 
+    /// The same for data calls: the kernel is asked only if the table may be wrong.
+    pub(super) fn now(fd: RawFd) -> Option<Self> {
+        if is_in_doubt() { Self::of(fd) } else { Self::known(fd) }
+    }
+
     /// The same without a look at what the descriptor is now.
     pub(super) fn known(fd: RawFd) -> Option<Self> {
         let Way::Channel(index) = TABLE.way(fd) else { return None };
-        let Held::Connection(connection) = TABLE.get(fd) else { return None };
+        let cookie = TABLE.cookie(fd)?;
         let pair = Self::at(settings()?, index, fd)?;
-        (pair.cookie() == connection.cookie).then_some(pair)
+        (pair.cookie() == cookie).then_some(pair)
     }
 
     /// The connection that had a channel before a wait, whatever the descriptor is now.
@@ -148,6 +157,12 @@ impl Pair {
     /// Tells whether the peer has ended its direction.
     pub(super) fn has_ended(&self) -> bool {
         self.channel.load(Direction::In.end()) != 0 || self.has(flag::ENDED | flag::FAULT | flag::SHUT_READ)
+    }
+
+    /// Tells whether the connection has ended in both directions, or its channel has.
+    pub(super) fn has_gone(&self) -> bool {
+        let end = self.channel.load(Direction::In.end());
+        end != 0 || self.has(flag::ENDED | flag::FAULT) || self.hung_up().is_some()
     }
 
     fn at(settings: &Settings, index: u32, fd: RawFd) -> Option<Self> {
@@ -271,6 +286,11 @@ impl Pair {
         self.word(VAIN)
     }
 
+    /// Whether calls wait, see `mode`.
+    pub(super) fn mode(&self) -> &AtomicU32 {
+        self.word(MODE)
+    }
+
     /// Writes since the peer has ended its own direction.
     pub(super) fn since_end(&self) -> &AtomicU32 {
         self.word(SINCE_END)
@@ -289,9 +309,9 @@ impl Pair {
     /// Asks the fabric to look at the channel. If the socket is full, it was asked already.
     pub(super) fn bell(&self) {
         loop {
-            // The program may have closed the number unseen, and another socket may have it.
-            let socket = if is_there(self.control) { at(self.control) } else { Err(Errno::BADF) };
-            match socket.and_then(|socket| send(socket, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)) {
+            match at(self.control)
+                .and_then(|socket| send(socket, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL))
+            {
                 Ok(_) | Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
                 Err(_) => {
@@ -326,23 +346,19 @@ impl Pair {
         matches!(sent, Ok(_) | Err(Errno::AGAIN | Errno::INTR))
     }
 
-    /// Number of signals that have come, at most 64. They stay.
+    /// Number of signals that have come, at most [`MOST_SIGNALS`]. They stay.
     pub(super) fn count_signals(&self) -> usize {
-        self.receive_signals(64, RecvFlags::PEEK)
+        self.receive_signals(MOST_SIGNALS, RecvFlags::PEEK)
     }
 
-    /// Takes this number of signals.
+    /// Takes at most this number of signals.
     pub(super) fn take_signals(&self, count: usize) {
         self.receive_signals(count, RecvFlags::empty());
     }
 
     fn receive_signals(&self, most: usize, flags: RecvFlags) -> usize {
-        let mut bytes = [0; 64];
+        let mut bytes = [0; MOST_SIGNALS];
         let Some(bytes) = bytes.get_mut(..most).filter(|bytes| !bytes.is_empty()) else { return 0 };
-        if !is_there(self.control) {
-            self.set(flag::ENDED);
-            return 0;
-        }
         loop {
             match at(self.control).and_then(|control| recv(control, &mut *bytes, RecvFlags::DONTWAIT | flags))
             {

@@ -16,7 +16,7 @@ use super::service::Service;
 use crate::map::Map;
 use crate::say::{complain, tell};
 use crate::state::{TABLE, when_forked_unseen};
-use crate::sys::{Record, around_fork, guard, records};
+use crate::sys::{Record, around_fork, defer_signals, guard, records};
 use crate::table::Way;
 
 /// Names a device and a Unix socket that stand for those of a guest, as `DEVICE,SOCKET`. For tests.
@@ -70,6 +70,7 @@ pub(crate) fn load(map: &Map) {
         Ok(settings) => {
             if SETTINGS.set(settings).is_ok() {
                 ON.store(true, Relaxed);
+                defer_signals();
                 around_fork(forking, nothing, forked);
                 when_forked_unseen(forked_unseen);
             }

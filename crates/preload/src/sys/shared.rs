@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-use super::Blocked;
+use super::deferred::Undisturbed;
 
 /// A lock between threads of several processes. If a thread ends while it has the lock, the next
 /// one gets it.
@@ -18,12 +18,12 @@ pub(crate) struct Lock(UnsafeCell<libc::pthread_mutex_t>);
 // processes, since the lock is made for that.
 unsafe impl Sync for Lock {}
 
-/// The lock, taken by this thread. If the program has signal handlers, the thread's signals are
-/// blocked meanwhile, so that no handler waits for the thread that it has interrupted.
+/// The lock, taken by this thread. The program's signal handlers run afterwards, so that none waits
+/// for the thread that it has interrupted.
 pub(crate) struct Locked<'a> {
     lock: &'a Lock,
     /// Dropped after the lock is free, which the drop of this structure does first.
-    _blocked: Option<Blocked>,
+    _undisturbed: Undisturbed,
 }
 
 impl Lock {
@@ -45,7 +45,7 @@ impl Lock {
     /// Takes the lock, if necessary after another thread. Fails if this thread has it, which only a
     /// handler of a fault in the program's memory can meet.
     pub(crate) fn take(&self) -> Result<Locked<'_>, Errno> {
-        let blocked = Blocked::if_handled();
+        let undisturbed = Undisturbed::begin();
         // SAFETY: the lock was prepared before the record was used.
         match unsafe { libc::pthread_mutex_lock(self.0.get()) } {
             0 => {}
@@ -56,7 +56,7 @@ impl Lock {
             }
             error => return Err(Errno::from_raw_os_error(error)),
         }
-        Ok(Locked { lock: self, _blocked: blocked })
+        Ok(Locked { lock: self, _undisturbed: undisturbed })
     }
 }
 

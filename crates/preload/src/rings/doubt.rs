@@ -1,0 +1,57 @@
+//! Whether the table may say something wrong about the descriptors of this process.
+//!
+//! The functions that close or replace a descriptor keep the table right, so that data calls need
+//! no system call to find out what a number is. Only a child of vfork, which uses its parent's
+//! memory, cannot change the table when it closes a connection. From then on until it has become
+//! another program or has ended, all data calls ask the kernel.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+use super::settings::is_on;
+use crate::state::{TABLE, owns};
+use crate::table::Way;
+
+/// Number of children that have closed connections.
+static CHILDREN: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// True if the child that uses this thread's memory is counted.
+    static COUNTED: AtomicBool = const { AtomicBool::new(false) };
+}
+
+/// Tells whether the kernel has to be asked. Costs one load.
+pub(super) fn is_in_doubt() -> bool {
+    CHILDREN.load(Relaxed) != 0
+}
+
+/// Records that a number is about to be closed or replaced.
+pub(crate) fn closes(fd: RawFd) {
+    if is_on() && matches!(TABLE.way(fd), Way::Channel(_)) && !owns() {
+        count();
+    }
+}
+
+fn count() {
+    if !COUNTED.with(|counted| counted.swap(true, SeqCst)) {
+        CHILDREN.fetch_add(1, SeqCst);
+    }
+}
+
+/// Records that this process becomes another program or ends. Returns true if it was in doubt; then
+/// [`goes_on`] has to follow if it fails.
+pub(crate) fn is_over() -> bool {
+    let was = is_in_doubt() && !owns() && COUNTED.with(|counted| counted.swap(false, SeqCst));
+    if was {
+        CHILDREN.fetch_sub(1, SeqCst);
+    }
+    was
+}
+
+/// Records that a child has not become another program.
+pub(crate) fn goes_on(was: bool) {
+    if was {
+        count();
+    }
+}
