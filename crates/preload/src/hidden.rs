@@ -11,7 +11,6 @@ use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::net::sockopt;
 use rustix::process::{Resource, getrlimit};
 
-use crate::rings;
 use crate::state::{TABLE, owns};
 use crate::sys::{self, at};
 use crate::table::{Edge, Held, Listener, State};
@@ -110,7 +109,6 @@ pub(crate) fn lost(number: RawFd) {
 /// Prepares that the program closes a descriptor. Fails with `EBADF` for a hidden descriptor, whose
 /// number the program cannot know.
 pub(crate) fn closing(fd: RawFd) -> Result<(), Errno> {
-    rings::closes(fd);
     match TABLE.get(fd) {
         Held::Hidden(_) if is_there(fd) => return Err(Errno::BADF),
         Held::Hidden(_) => lost(fd),

@@ -6,6 +6,7 @@
 //! not cancelled. The real functions, in which it may be, are called outside.
 #![allow(unsafe_code, reason = "C functions with C pointers")]
 
+mod cancelling;
 mod connections;
 mod datagrams;
 mod descriptors;

@@ -107,12 +107,13 @@ pub(crate) fn words(count: c_int) -> usize {
     usize::try_from(count).unwrap_or(0).div_ceil(BITS)
 }
 
+/// `FD_SETSIZE`, the size of the usual set.
+pub(crate) const USUAL: c_int = 1024;
+
 /// The count of a `select` as the kernel limits it: to the size of the process's table of
 /// descriptors. A program may pass more than its sets have bits for, such as `getdtablesize()`.
 /// `None` if the size cannot be read, for example because there is no descriptor left for it.
 pub(crate) fn limited(count: c_int) -> Option<c_int> {
-    // `FD_SETSIZE`, the size of the usual set.
-    const USUAL: c_int = 1024;
     if count <= USUAL { Some(count) } else { Some(count.min(table_size()?)) }
 }
 

@@ -7,9 +7,10 @@ use rustix::io::Errno;
 
 use super::{before_files, before_sharing, fail, guard};
 use crate::descriptors::{self, duplicated, make_way, set_cloexec};
-use crate::hidden::{closing, is_there};
+use crate::hidden::is_there;
 use crate::listener::{arm, stays_tcp};
 use crate::lookup::listener;
+use crate::rings::closing;
 use crate::state::{TABLE, owns};
 use crate::table::Watch;
 use crate::tcp_accept::{Turn, in_turn};

@@ -6,13 +6,17 @@ use std::ffi::c_int;
 use libc::sighandler_t;
 
 use super::guard;
-use crate::sys::{Directly, Handling, defer};
+use crate::sys::{Directly, FAULTS, Handling, defer, faults_are_handled};
 use crate::{gather, real, waiting};
 
 /// Prepares that the program handles a signal, unless it is one of its own instructions.
 fn before_handling(signal: c_int, handler: sighandler_t) {
+    let is_handler = handler != libc::SIG_DFL && handler != libc::SIG_IGN;
+    if is_handler && FAULTS.contains(&signal) {
+        faults_are_handled();
+    }
     let own = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
-    if !own.contains(&signal) && handler != libc::SIG_DFL && handler != libc::SIG_IGN {
+    if is_handler && !own.contains(&signal) {
         if gather::is_on() {
             guard((), gather::handles_signals);
         } else {

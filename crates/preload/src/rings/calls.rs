@@ -15,7 +15,7 @@ use super::output::Output;
 use super::record::{Pair, Stop};
 use super::settings::settings;
 use super::wait::{AFTER_HANGUP, Armed, Polled, Waiter, pause};
-use crate::sys::{Pieces, Room, guard};
+use crate::sys::{Pieces, Room, are_faults_handled, guard};
 use crate::waiting::{Signals, Woken, wait_for};
 
 /// The result of a call.
@@ -98,7 +98,9 @@ pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<
     let wanted = target.len();
     let (mut done, mut limit, mut cookie) = (0, None, None);
     loop {
-        if let Target::Room(room) = target {
+        if let Target::Room(room) = target
+            && are_faults_handled()
+        {
             room.touch(guard(0, || Pair::known(fd).map_or(0, |pair| pair.hint(Direction::In))).min(wanted));
         }
         let step = guard(Step::Kernel, || {
@@ -153,7 +155,10 @@ pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<
 /// Sends bytes. `None` if the program's own call goes to the kernel.
 pub(crate) fn send(fd: RawFd, pieces: &Pieces<'_>, flags: i32) -> Option<Answer> {
     let (mut done, mut limit, mut cookie) = (0, None, None);
-    pieces.touch(guard(0, || Pair::known(fd).map_or(0, |pair| pair.hint(Direction::Out))).min(pieces.len()));
+    if are_faults_handled() {
+        let likely = guard(0, || Pair::known(fd).map_or(0, |pair| pair.hint(Direction::Out)));
+        pieces.touch(likely.min(pieces.len()));
+    }
     loop {
         let step =
             guard(Step::Kernel, || step(fd, &mut cookie, |pair| Output::lock(pair)?.put(pieces, done)));

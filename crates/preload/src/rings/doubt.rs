@@ -9,7 +9,10 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
+use rustix::io::Errno;
+
 use super::settings::is_on;
+use crate::hidden;
 use crate::state::{TABLE, owns};
 use crate::table::Way;
 
@@ -22,15 +25,17 @@ thread_local! {
 }
 
 /// Tells whether the kernel has to be asked. Costs one load.
+#[inline]
 pub(super) fn is_in_doubt() -> bool {
     CHILDREN.load(Relaxed) != 0
 }
 
-/// Records that a number is about to be closed or replaced.
-pub(crate) fn closes(fd: RawFd) {
+/// Prepares that the program closes or replaces a descriptor. Fails with `EBADF` for a hidden one.
+pub(crate) fn closing(fd: RawFd) -> Result<(), Errno> {
     if is_on() && matches!(TABLE.way(fd), Way::Channel(_)) && !owns() {
         count();
     }
+    hidden::closing(fd)
 }
 
 fn count() {

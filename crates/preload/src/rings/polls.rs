@@ -8,6 +8,7 @@ use taut_queue_pair::Direction;
 
 use super::attach::is_attached;
 use super::events::directions;
+use super::plain::{events_of, may_skip};
 use super::record::{Pair, Stop};
 use super::wait::{AFTER_HANGUP, Armed, Waiter};
 use crate::few::Few;
@@ -78,6 +79,17 @@ impl Polling {
             this.arm(program);
         }
         this
+    }
+
+    /// Answers a call that finds something if nothing but bytes has come and gone on its
+    /// connections. Most such calls do not ask the kernel about other descriptors.
+    pub(crate) fn plainly(program: &mut [pollfd]) -> Option<i32> {
+        let (mut count, mut others) = (0, None);
+        for one in program {
+            one.revents = if one.fd < 0 { 0 } else { events_of(one.fd, one.events, &mut others)? };
+            count += i32::from(one.revents != 0);
+        }
+        (count > 0 && may_skip(others)).then_some(count)
     }
 
     /// Answers a call without the kernel, if there are connections with channels only and one of

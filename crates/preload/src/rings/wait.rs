@@ -13,10 +13,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::nanosleep;
 use taut_queue_pair::Direction;
 
+use super::control::MOST_SIGNALS;
 use super::events::directions;
 use super::input::Input;
 use super::output::Output;
-use super::record::{MOST_SIGNALS, Pair, Stop, flag, other};
+use super::record::{Pair, Stop, other};
+use super::words::flag;
 use crate::state::TABLE;
 use crate::sys::at;
 use crate::table::Edge;

@@ -29,13 +29,32 @@ static HANDLERS: [AtomicPtr<c_void>; SIGNALS] = [const { AtomicPtr::new(std::ptr
 /// A bit for each of them that takes three arguments (`SA_SIGINFO`).
 static WITH_INFO: AtomicU64 = AtomicU64::new(0);
 
-thread_local! {
+/// What a thread knows of itself. In one place, since each look for it costs a call.
+struct Own {
     /// Number of [`Undisturbed`] of this thread.
-    static INSIDE: AtomicU32 = const { AtomicU32::new(0) };
+    inside: AtomicU32,
     /// True if a signal has come meanwhile.
-    static HAS_COME: AtomicBool = const { AtomicBool::new(false) };
+    has_come: AtomicBool,
     /// The signals that were blocked before it came.
-    static MASK: AtomicU64 = const { AtomicU64::new(0) };
+    mask: AtomicU64,
+    /// The thread's number; 0 until it is needed.
+    number: AtomicU32,
+}
+
+thread_local! {
+    static OWN: Own = const {
+        Own {
+            inside: AtomicU32::new(0),
+            has_come: AtomicBool::new(false),
+            mask: AtomicU64::new(0),
+            number: AtomicU32::new(0),
+        }
+    };
+}
+
+/// Forgets the number of the calling thread, which is the only one of a child.
+pub(crate) fn thread_is_new() {
+    OWN.with(|own| own.number.store(0, Relaxed));
 }
 
 /// Calls the program's handlers through [`arrives`] from now on.
@@ -145,7 +164,7 @@ impl Drop for Directly {
 /// # Safety
 /// Called by the kernel, with `SA_SIGINFO`.
 unsafe extern "C-unwind" fn arrives(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    if INSIDE.with(|inside| inside.load(Relaxed)) > 0 {
+    if OWN.with(|own| own.inside.load(Relaxed)) > 0 {
         // SAFETY: as the caller promises.
         return unsafe { later(signal, info, context.cast()) };
     }
@@ -172,10 +191,10 @@ unsafe fn later(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
     // SAFETY: the kernel's set of signals has 64 bits, at the start of the C library's.
     let mask = unsafe { (&raw mut (*context).uc_sigmask).cast::<u64>() };
     // SAFETY: as above. The last one of several signals is the one that came first.
-    MASK.with(|before| before.store(unsafe { mask.read() }, Relaxed));
+    OWN.with(|own| own.mask.store(unsafe { mask.read() }, Relaxed));
     // SAFETY: as above. The kernel takes the mask from here when the handler returns.
     unsafe { mask.write(mask.read() | blocked::all()) };
-    HAS_COME.with(|come| come.store(true, Relaxed));
+    OWN.with(|own| own.has_come.store(true, Relaxed));
     let (process, thread) =
         (rustix::process::getpid().as_raw_nonzero().get(), rustix::thread::gettid().as_raw_nonzero().get());
     // The signal is blocked: within a handler its own signal is, or it would be delivered here, and
@@ -193,33 +212,57 @@ unsafe fn later(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
 
 /// While it exists, no handler of the program runs in the calling thread.
 pub(crate) struct Undisturbed {
+    /// That of the thread. A pointer, so that this value stays with its thread.
+    own: *const Own,
     /// Dropped last.
     _blocked: Option<Blocked>,
 }
 
 impl Undisturbed {
     /// Begins.
+    #[inline]
     pub(crate) fn begin() -> Self {
         let blocked = (DIRECT.load(SeqCst) > 0).then(Blocked::begin);
-        INSIDE.with(|inside| inside.store(inside.load(Relaxed) + 1, Relaxed));
+        let own = OWN.with(|own| {
+            own.inside.store(own.inside.load(Relaxed) + 1, Relaxed);
+            std::ptr::from_ref(own)
+        });
         compiler_fence(SeqCst);
-        Self { _blocked: blocked }
+        Self { own, _blocked: blocked }
+    }
+
+    #[inline]
+    fn own(&self) -> &Own {
+        // SAFETY: the thread's own structure, which needs no destructor and so lives as long as the
+        // thread. This value cannot leave the thread.
+        unsafe { &*self.own }
+    }
+
+    /// Number of the calling thread, as the kernel gives it.
+    #[inline]
+    pub(crate) fn thread(&self) -> u32 {
+        match self.own().number.load(Relaxed) {
+            0 => {
+                let number = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+                self.own().number.store(number, Relaxed);
+                number
+            }
+            number => number,
+        }
     }
 }
 
 impl Drop for Undisturbed {
+    #[inline]
     fn drop(&mut self) {
         compiler_fence(SeqCst);
-        let left = INSIDE.with(|inside| {
-            let left = inside.load(Relaxed) - 1;
-            inside.store(left, Relaxed);
-            left
-        });
+        let left = self.own().inside.load(Relaxed) - 1;
+        self.own().inside.store(left, Relaxed);
         compiler_fence(SeqCst);
-        if left == 0 && HAS_COME.with(|come| come.load(Relaxed)) {
-            HAS_COME.with(|come| come.store(false, Relaxed));
+        if left == 0 && self.own().has_come.load(Relaxed) {
+            self.own().has_come.store(false, Relaxed);
             // The handlers run here.
-            blocked::set_all(MASK.with(|mask| mask.load(Relaxed)));
+            blocked::set_all(self.own().mask.load(Relaxed));
         }
     }
 }
