@@ -187,7 +187,8 @@ pub(crate) fn cancels_at_any_instruction() {
     AT_ANY_INSTRUCTION.store(true, SeqCst);
 }
 
-/// Runs a short decision without a point of cancellation, so the thread is not cancelled meanwhile. Results in `otherwise` if that is not sure, and if it panics because of a bug in this
+/// Runs a short decision without a point of cancellation: the thread is not cancelled meanwhile.
+/// Results in `otherwise` if that is not sure, and if the decision panics because of a bug in this
 /// library.
 #[inline]
 pub(crate) fn briefly<T>(otherwise: T, decision: impl FnOnce() -> T) -> T {

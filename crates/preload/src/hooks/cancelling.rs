@@ -1,5 +1,5 @@
-//! How threads may be cancelled. A thread that may be cancelled at any instruction must not be while
-//! it uses a ring.
+//! How threads may be cancelled. A thread that may be cancelled at any instruction must not be
+//! cancelled while it uses a ring.
 
 use std::ffi::c_int;
 

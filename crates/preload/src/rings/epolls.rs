@@ -36,9 +36,9 @@ fn watched(fd: RawFd) -> Option<(Watch, Pair)> {
 }
 
 impl Watching {
-    /// Stores the events of connections without asking the kernel for those of other descriptors, if
-    /// nothing but bytes has come and gone on all connections that the instance watches, and there
-    /// are events. Of the calls of an instance, some ask the kernel all the same.
+    /// Stores the events of connections without asking the kernel for those of other descriptors,
+    /// if nothing but bytes has come and gone on all connections that the instance watches, and
+    /// there are events. Of the calls of an instance, some ask the kernel all the same.
     pub(crate) fn plainly(instance: RawFd, room: &mut [epoll_event]) -> Option<usize> {
         let (mut ready, mut count) = (0, 0);
         for fd in TABLE.rings_watched(instance) {

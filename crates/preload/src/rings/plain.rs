@@ -1,5 +1,5 @@
-//! The plain case of a data call, in few instructions: the ring has what the call needs, nobody else
-//! uses it just now, and nothing but bytes has come and gone on the connection.
+//! The plain case of a data call, in few instructions: the ring has what the call needs, nobody
+//! else uses it just now, and nothing but bytes has come and gone on the connection.
 //!
 //! In all other cases each function here returns `None` and has done nothing. Then [`super::calls`]
 //! or [`super::polls`] decide.
@@ -45,8 +45,8 @@ pub(crate) fn send_plainly(fd: RawFd, pieces: &Pieces<'_>) -> Option<usize> {
     })
 }
 
-/// The events of a descriptor, of those that a program waits for. `others` gets the first descriptor
-/// of which only the kernel knows. Takes no lock.
+/// The events of a descriptor, of those that a program waits for. `others` gets the first
+/// descriptor of which only the kernel knows. Takes no lock.
 #[inline]
 pub(super) fn events_of(fd: RawFd, wanted: i16, others: &mut Option<RawFd>) -> Option<i16> {
     match Pair::now(fd) {

@@ -48,7 +48,7 @@ pub(crate) fn select_plainly(count: c_int, mut sets: [Option<&mut [c_ulong]>; 3]
         while left != 0 {
             let bit = left & left.wrapping_neg();
             left ^= bit;
-            let fd = (place * BITS) as c_int + bit.trailing_zeros().cast_signed();
+            let fd = c_int::try_from(place * BITS).ok()? + bit.trailing_zeros().cast_signed();
             if fd >= count {
                 break;
             }

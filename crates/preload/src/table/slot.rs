@@ -50,8 +50,9 @@ pub(super) struct Slot {
     pub(super) head: AtomicU32,
     /// For duplicates, one number for all plus one; 0 for this one. See [`super::Table::root`].
     pub(super) root: AtomicI32,
-    /// Calls that have not asked the kernel about it since the last one that has, and when that was.
+    /// Calls that have not asked the kernel about it since the last one that has.
     pub(super) skipped: AtomicU32,
+    /// Tick of the clock at that last one.
     pub(super) tick: AtomicU32,
 }
 

@@ -63,7 +63,7 @@ unsafe fn epoll_rings(
         Watching::plainly(instance, unsafe { std::slice::from_raw_parts_mut(events, count as usize) })
     });
     if let Some(found) = found {
-        return found as c_int;
+        return c_int::try_from(found).unwrap_or(count);
     }
     let until = time.and_then(|time| Instant::now().checked_add(time));
     let waits = !time.is_some_and(|time| time.is_zero());
