@@ -15,7 +15,7 @@ use crate::gather;
 use crate::hidden::{end_control, hide};
 use crate::say::tell;
 use crate::state::{TABLE, owns};
-use crate::sys::at;
+use crate::sys::{Undisturbed, at};
 use crate::table::{Held, Way};
 
 /// Longest time that the host may take.
@@ -54,6 +54,8 @@ pub(crate) fn is_attached(fd: RawFd) -> bool {
             Way::Packets | Way::Refused => return false,
             Way::Asking => pause(),
             Way::Open => {
+                // A handler of this thread would wait for it.
+                let _undisturbed = Undisturbed::begin();
                 if TABLE.change_way(fd, Way::Open, Way::Asking) {
                     OPEN.fetch_sub(1, Relaxed);
                     let way = attach(fd);

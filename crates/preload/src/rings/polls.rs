@@ -8,6 +8,7 @@ use taut_queue_pair::Direction;
 
 use super::attach::is_attached;
 use super::events::directions;
+use super::plain::{events_of, may_skip};
 use super::record::{Pair, Stop};
 use super::wait::{AFTER_HANGUP, Armed, Waiter};
 use crate::few::Few;
@@ -16,6 +17,8 @@ use crate::table::Way;
 
 /// Number of descriptors for which nothing is allocated.
 const FEW: usize = 64;
+/// Number of connections with channels for which nothing is allocated. Each call fills this many.
+const FEW_RINGS: usize = 16;
 const NONE: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
 /// Pause while another thread has to take bytes first.
 const BUSY: Duration = Duration::from_millis(1);
@@ -30,15 +33,17 @@ struct Ring {
     index: u32,
     number: RawFd,
     counted: bool,
+    /// The events at the beginning of the round.
+    events: i16,
 }
 
-const NO_RING: Ring = Ring { place: 0, control: usize::MAX, index: 0, number: -1, counted: false };
+const NO_RING: Ring = Ring { place: 0, control: usize::MAX, index: 0, number: -1, counted: false, events: 0 };
 
 /// One round of a `poll`.
 #[derive(Debug)]
 pub(crate) struct Polling {
     all: Few<pollfd, FEW>,
-    rings: Few<Ring, FEW>,
+    rings: Few<Ring, FEW_RINGS>,
     is_ready: bool,
     /// Longest time that the round may take.
     longest: Option<Duration>,
@@ -76,18 +81,57 @@ impl Polling {
         this
     }
 
+    /// Answers a call that finds something if nothing but bytes has come and gone on its
+    /// connections. Most such calls do not ask the kernel about other descriptors.
+    pub(crate) fn plainly(program: &mut [pollfd]) -> Option<i32> {
+        let (mut count, mut others) = (0, None);
+        for one in program {
+            one.revents = if one.fd < 0 { 0 } else { events_of(one.fd, one.events, &mut others)? };
+            count += i32::from(one.revents != 0);
+        }
+        (count > 0 && may_skip(others)).then_some(count)
+    }
+
+    /// Answers a call without the kernel, if there are connections with channels only and one of
+    /// them is ready or the thread does not wait.
+    pub(crate) fn at_once(program: &mut [pollfd], waits: bool) -> Option<i32> {
+        let mut count = 0;
+        for one in program.iter_mut() {
+            one.revents = 0;
+            if one.fd < 0 {
+                continue;
+            }
+            if !super::concerns(one.fd) || !is_attached(one.fd) {
+                return None;
+            }
+            let pair = Pair::now(one.fd)?;
+            one.revents = pair.events(one.events).ok()?;
+            if one.revents != 0 && pair.has_gone() && Pair::of(one.fd).is_none() {
+                return None;
+            }
+            if one.revents == 0 && !waits {
+                pair.found_nothing();
+            }
+            count += i32::from(one.revents != 0);
+        }
+        (count > 0 || !waits).then_some(count)
+    }
+
     /// Adds a connection with a channel.
     fn add(&mut self, place: usize, one: pollfd) {
         // Closed, or another file by now: the kernel says what it is.
-        let Some(pair) = Pair::of(one.fd) else { return };
+        let Some(pair) = Pair::now(one.fd) else { return };
         let events = match pair.events(one.events) {
             Ok(events) => events,
             Err(Stop::Left) => return super::leave::follow(one.fd),
             Err(Stop::Failed(_)) => return,
         };
+        if events != 0 && pair.has_gone() && Pair::of(one.fd).is_none() {
+            return super::leave::forget(one.fd);
+        }
         self.is_ready |= events != 0;
         let (index, number) = (pair.channel.index(), pair.control);
-        self.rings.push(Ring { place, control: usize::MAX, index, number, counted: false });
+        self.rings.push(Ring { place, control: usize::MAX, index, number, counted: false, events });
         if let Some(entry) = self.all.items_mut().get_mut(place) {
             *entry = NONE;
         }
@@ -155,6 +199,7 @@ impl Polling {
             let control = self.all.items().get(ring.control).map_or(0, |control| control.revents);
             Self::settle(*ring, &pair, one.events, [control, one.revents]);
             one.revents = match TABLE.way(one.fd) {
+                Way::Channel(index) if index == ring.index && !ring.counted => ring.events,
                 Way::Channel(index) if index == ring.index => pair.events(one.events).unwrap_or(0),
                 // It has left the rings, or was closed: the next round asks the kernel.
                 _ => 0,
@@ -177,7 +222,7 @@ impl Polling {
         if ring.counted {
             directions(events).for_each(|direction| pair.stop_waiting(direction));
             pair.saw(control, stream);
-        } else {
+        } else if ring.events == 0 {
             pair.found_nothing();
         }
     }

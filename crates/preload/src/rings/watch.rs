@@ -12,6 +12,7 @@ use taut_queue_pair::Direction;
 
 use super::attach::is_attached;
 use super::leave::leave;
+use super::plain::plain_events;
 use super::record::Pair;
 use crate::hidden::is_there;
 use crate::state::TABLE;
@@ -198,6 +199,18 @@ pub(super) fn due(fd: RawFd, watch: Watch, pair: &Pair) -> u32 {
         return 0;
     }
     let Ok(events) = pair.events(watch.events as i16) else { return 0 };
+    news(fd, watch, pair, events)
+}
+
+/// The same if nothing but bytes has come and gone on the connection; `None` otherwise.
+pub(super) fn due_plainly(fd: RawFd, watch: Watch, pair: &Pair) -> Option<u32> {
+    let events = plain_events(pair, watch.events as i16)?;
+    Some(if TABLE.edge(fd).has(Edge::SPENT) { 0 } else { news(fd, watch, pair, events) })
+}
+
+/// Those of a connection's events that are to be reported.
+fn news(fd: RawFd, watch: Watch, pair: &Pair, events: i16) -> u32 {
+    let edge = TABLE.edge(fd);
     let events = u32::from(events.cast_unsigned());
     if events == 0 || watch.events & libc::EPOLLET.cast_unsigned() == 0 {
         return events;

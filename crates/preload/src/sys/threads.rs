@@ -1,12 +1,14 @@
 //! Starts and ends of threads and forks, by functions of the C library.
 #![allow(unsafe_code, reason = "functions of the C library that take functions")]
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
+use std::io::Write as _;
 use std::sync::OnceLock;
 
-use rustix::io::Errno;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{Errno, read};
 
-use super::Blocked;
+use super::{Blocked, errno};
 
 /// Runs `handler` in each child that the C library's fork makes.
 pub(crate) fn after_fork(handler: extern "C" fn()) {
@@ -35,6 +37,26 @@ pub(crate) fn at_end_of_thread(handler: extern "C" fn(*mut c_void)) {
         // SAFETY: the key exists. Nothing reads through the value, which only must not be null.
         let _ = unsafe { libc::pthread_setspecific(*key, (&raw const KEY).cast()) };
     }
+}
+
+/// Tells whether a thread of any process still runs. One that has ended may wait for its parent.
+pub(super) fn is_alive(thread: u32) -> bool {
+    // SAFETY: takes numbers only; signal 0 is not sent.
+    if unsafe { libc::syscall(libc::SYS_tkill, thread, 0) } != 0 && errno() == Errno::SRCH {
+        return false;
+    }
+    let mut name = [0; 32];
+    let mut rest = name.as_mut_slice();
+    let mut bytes = [0; 512];
+    if write!(rest, "/proc/{thread}/stat\0").is_err() {
+        return true;
+    }
+    let Ok(name) = CStr::from_bytes_until_nul(&name) else { return true };
+    let Ok(file) = open(name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return true };
+    let Ok((text, _)) = read(&file, &mut bytes).map(|count| bytes.split_at(count)) else { return true };
+    // Behind the name of the program, which may have any character.
+    let state = text.iter().rposition(|byte| *byte == b')').and_then(|place| text.get(place + 2));
+    !matches!(state, Some(b'Z' | b'X'))
 }
 
 /// Starts a thread that runs until the process ends, with all signals blocked.

@@ -50,6 +50,10 @@ pub(super) struct Slot {
     pub(super) head: AtomicU32,
     /// For duplicates, one number for all plus one; 0 for this one. See [`super::Table::root`].
     pub(super) root: AtomicI32,
+    /// Calls that have not asked the kernel about it since the last one that has.
+    pub(super) skipped: AtomicU32,
+    /// Tick of the clock at that last one.
+    pub(super) tick: AtomicU32,
 }
 
 impl Slot {
@@ -72,6 +76,8 @@ impl Slot {
         edge: AtomicU32::new(0),
         head: AtomicU32::new(0),
         root: AtomicI32::new(0),
+        skipped: AtomicU32::new(0),
+        tick: AtomicU32::new(0),
     };
 
     pub(super) fn words(&self) -> [u64; 8] {

@@ -7,9 +7,10 @@
 mod fabric;
 mod relay;
 
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -524,6 +525,17 @@ fn decisions_are_logged_on_request() {
     assert!(said.contains(": unix "), "{said}");
 }
 
+/// Waits until an iperf3 server listens. Returns the rest of what it prints.
+fn wait_for_server(server: &mut Child) -> BufReader<ChildStdout> {
+    let mut says = BufReader::new(server.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("listening") {
+        line.clear();
+        assert!(says.read_line(&mut line).unwrap() > 0);
+    }
+    says
+}
+
 /// An unmodified program with processes, threads and a `select` loop, if the machine has it.
 #[test]
 fn iperf3_measures_by_rings() {
@@ -549,18 +561,56 @@ fn iperf3_measures_by_rings() {
         let before = fabric.counts().0;
         let server = ["-s", "-1", "--forceflush", "-B", "127.0.0.1", "-p", "15201"];
         let mut server = iperf3(&server).stdout(Stdio::piped()).spawn().unwrap();
-        let mut says = std::io::BufReader::new(server.stdout.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("listening") {
-            line.clear();
-            assert!(std::io::BufRead::read_line(&mut says, &mut line).unwrap() > 0);
-        }
+        let mut says = wait_for_server(&mut server);
         let amount = ["-c", "127.0.0.1", "-p", "15201", "-n", "20M"];
         let output = run(iperf3(&[&amount[..], more].concat()));
         assert!(stdout(&output).contains("receiver"), "{more:?}: {}{}", stdout(&output), stderr(&output));
         let mut rest = String::new();
-        std::io::Read::read_to_string(&mut says, &mut rest).unwrap();
+        says.read_to_string(&mut rest).unwrap();
         assert!(server.wait().unwrap().success(), "{rest}");
         assert!(fabric.counts().0 >= before + 3, "{more:?}: {:?}", fabric.counts());
+    }
+}
+
+/// A write or a read that finds what it needs makes no system calls, and few calls of `select` do.
+#[test]
+fn rings_need_no_system_calls() {
+    let is_there = |name: &str| {
+        Command::new(name).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+    };
+    if !is_there("iperf3") || !is_there("strace") {
+        eprintln!("left out: there is no iperf3 or no strace");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let fabric = Arc::new(Fabric::start(folder.path()));
+    let _relay = Relay::start_with(&folder.path().join("vm.sock"), Some(fabric.clone() as _));
+    let path = map(folder.path(), LOOPBACK);
+    let traced = |name: &str, arguments: &[&str]| {
+        let mut command = Command::new("strace");
+        command.args(["-f", "-o"]).arg(folder.path().join(name));
+        let preloaded = format!("LD_PRELOAD={}", built("libtaut_vmci.so").display());
+        command.args(["-E", &preloaded, "iperf3"]).args(arguments);
+        command
+            .env("TAUT_VMCI_MAP", &path)
+            .env("TAUT_VMCI_RINGS", "1")
+            .env("TAUT_VMCI_RINGS_TRIAL", fabric.variable());
+        command
+    };
+    let server = ["-s", "-1", "--forceflush", "-B", "127.0.0.1", "-p", "15202"];
+    let mut server = traced("server", &server).stdout(Stdio::piped()).spawn().unwrap();
+    wait_for_server(&mut server);
+    // 4096 writes.
+    let output = run(traced("client", &["-c", "127.0.0.1", "-p", "15202", "-n", "1M", "-l", "256"]));
+    assert!(stdout(&output).contains("receiver"), "{}{}", stdout(&output), stderr(&output));
+    assert!(server.wait().unwrap().success());
+    for name in ["client", "server"] {
+        let calls = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        let count = |call: &str| calls.lines().filter(|line| line.contains(&format!(" {call}("))).count();
+        let counts = ["getsockopt", "rt_sigprocmask", "fcntl", "write", "read"].map(count);
+        assert!(counts.iter().all(|count| *count < 250), "{name}: {counts:?}");
+        // The server waits for its listener, too, before each of as many reads.
+        let waits = ["select", "pselect6", "poll", "ppoll"].map(count);
+        assert!(waits.iter().sum::<usize>() < 2048, "{name}: {waits:?}");
     }
 }
