@@ -20,7 +20,7 @@ const BOUNDS: &[Bound] = &[
 /// Bytes of a request.
 const SIZE: u32 = 64;
 /// Bytes that five streams send at least in a sample.
-const LEAST_BYTES: f64 = 1e6;
+const LEAST_BYTES: f64 = 5e7;
 
 pub(super) const ROW: Row = Row {
     id: "QP6",

@@ -36,7 +36,7 @@ patience 5000 ms
 const POLLED_MAP: &str = "/tmp/polled.map";
 
 /// What both guests run: a shell for the host.
-const SCRIPT: &str = "socat -t 3600 VSOCK-LISTEN:5000,fork,reuseaddr EXEC:sh\n";
+const SCRIPT: &str = "socat VSOCK-LISTEN:5000,fork,reuseaddr EXEC:sh\n";
 
 /// Size of the memory for queue pairs, unless a row says otherwise.
 pub(super) const QUEUE_PAIRS: &str = "16MiB";
@@ -124,7 +124,8 @@ pub(super) fn in_guest(
          [ $status = 0 ] || cat /tmp/said.$$\nrm /tmp/said.$$\necho \"status $status.\"\nexit\n"
     );
     let to = format!("UNIX-CONNECT:{socket}");
-    Ok(Command::new("socat").args("-t 3600 -").arg(to).input(&script).limit(limit).record(name))
+    // The shell ends by the script's last line. The end of this input must not end the connection.
+    Ok(Command::new("socat").arg("-,ignoreeof").arg(to).input(&script).limit(limit).record(name))
 }
 
 /// Runs a script in the shell of a guest, and returns what it prints. Fails unless its last command

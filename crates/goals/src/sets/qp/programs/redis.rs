@@ -5,7 +5,7 @@ use super::latency::Latency;
 use super::{SERVER, Way, run_in, sample, serve, until_it_works};
 use crate::lab::Lab;
 use crate::machine::Text;
-use crate::reason::Measured;
+use crate::reason::{Measured, require};
 
 const PORT: u16 = 6379;
 const OPTIONS: &str = "--bind 0.0.0.0 --protected-mode no --save '' --appendonly no";
@@ -15,7 +15,13 @@ pub(in super::super) fn start(lab: &mut Lab, ways: &[Way]) -> Measured<()> {
     for &way in ways {
         let command = format!("redis-server --port {} {OPTIONS}", way.port(PORT));
         serve(lab, way, "redis-server", &command)?;
-        until_it_works(lab, "Redis answers", |lab| latency(lab, way, 64, 100).map(drop))?;
+        // redis-benchmark does not end if nobody listens.
+        let ping = format!("{}redis-cli -h {SERVER} -p {} ping", way.variables(), way.port(PORT));
+        until_it_works(lab, "Redis answers", |lab| {
+            let answer = run_in(lab, "a", "ping", &ping, 30)?;
+            require(answer.contains("PONG"), format!("it answers `{}`", answer.trimmed()))?;
+            latency(lab, way, 64, 100).map(drop)
+        })?;
     }
     Ok(())
 }
