@@ -8,9 +8,9 @@ root=$work/root
 mkdir -p "$root"/{bin,sbin,dev,etc,modules}
 
 # libraries FILE: copies the libraries of a program or library, to the same paths. A static program
-# has none.
+# has none, and `ldd` fails for a file that is no program, such as an archive.
 libraries() {
-  ldd "$1" | { grep -o '/[^ ]*' || true; } | while read -r library; do install -D "$library" "$root$library"; done
+  { ldd "$1" 2>/dev/null || true; } | { grep -o '/[^ ]*' || true; } | while read -r library; do install -D "$library" "$root$library"; done
 }
 
 # program PATH…: copies programs into /bin, with their libraries.

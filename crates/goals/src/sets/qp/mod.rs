@@ -1,7 +1,9 @@
 //! QP: sockets at memory speed, between programs of two VMs.
 
 mod guests;
+mod programs;
 mod qp1;
+mod qp10;
 mod qp12;
 mod qp13;
 mod qp14;
@@ -9,6 +11,7 @@ mod qp2;
 mod qp3;
 mod qp4;
 mod qp5;
+mod qp6;
 mod qp9;
 
 use super::Set;
@@ -22,7 +25,9 @@ pub(super) const SET: Set = Set {
         &qp3::ROW,
         &qp4::ROW,
         &qp5::ROW,
+        &qp6::ROW,
         &qp9::ROW,
+        &qp10::ROW,
         &qp12::ROW,
         &qp13::ROW,
         &qp14::ROW,
