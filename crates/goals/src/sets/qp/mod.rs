@@ -2,6 +2,7 @@
 
 mod guests;
 mod qp1;
+mod qp11;
 mod qp12;
 mod qp13;
 mod qp14;
@@ -9,7 +10,10 @@ mod qp2;
 mod qp3;
 mod qp4;
 mod qp5;
+mod qp7;
+mod qp8;
 mod qp9;
+mod shells;
 
 use super::Set;
 
@@ -22,7 +26,10 @@ pub(super) const SET: Set = Set {
         &qp3::ROW,
         &qp4::ROW,
         &qp5::ROW,
+        &qp7::ROW,
+        &qp8::ROW,
         &qp9::ROW,
+        &qp11::ROW,
         &qp12::ROW,
         &qp13::ROW,
         &qp14::ROW,
