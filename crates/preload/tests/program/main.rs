@@ -530,6 +530,19 @@ fn decisions_are_logged_on_request() {
     assert!(said.contains(": unix "), "{said}");
 }
 
+/// A machine without memory for queue pairs says so on request, and only then.
+#[test]
+fn the_log_says_why_there_are_no_queue_pairs() {
+    for (log, times) in [("1", 1), ("0", 0)] {
+        let folder = tempfile::tempdir().unwrap();
+        let _relay = Relay::start(&folder.path().join("vm.sock"));
+        let mut command = preloaded("names", &map(folder.path(), &format!("rings on\n{LOOPBACK}")));
+        command.env("TAUT_VMCI_LOG", log);
+        let said = stderr(&run(command));
+        assert_eq!(said.matches("libtaut_vmci: no queue pairs: ").count(), times, "{said}");
+    }
+}
+
 /// An unmodified program with processes, threads and a `select` loop, if the machine has it.
 #[test]
 fn iperf3_measures_by_rings() {
