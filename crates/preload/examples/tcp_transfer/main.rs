@@ -8,9 +8,9 @@
 //!   are exact.
 //!
 //! `WAY` is what the sending thread does with its socket when half of its bytes are written
-//! (`ways.rs`); with `--peer-way` the server does it. With `--secret` each 4 KiB of the stream begin
-//! with this text. With `--hold` the connections stay open until the file exists. With `--until`
-//! transfers are repeated until then.
+//! (`ways.rs`); with `--peer-way` the server does it. With `--secret` each 4 KiB of the stream
+//! begin with this text. With `--hold` the connections stay open until the file exists. With
+//! `--until` transfers are repeated until then.
 
 mod client;
 mod helper;

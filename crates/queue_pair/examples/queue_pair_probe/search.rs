@@ -23,9 +23,9 @@ pub(crate) fn run(device: &str, size: usize, text: &str) -> Result<(), Box<dyn E
             continue;
         };
         if offset < memory.len() {
-            pages += 1
+            pages += 1;
         } else {
-            behind += 1
+            behind += 1;
         }
         before.extend(page);
         found += count(&before, text.as_bytes());

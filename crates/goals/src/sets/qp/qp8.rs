@@ -98,12 +98,16 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let hung = exits.iter().filter(|&&status| status > 123.5).count() as f64;
     let done = attacked.number_between("garbage: ", " rounds")?;
     let words = attacked.number_between("rounds, ", " words")?;
-    let named = faults(&lab.taut_json("events")?.list("")?)?;
+    let events = lab.taut_json("events")?;
+    lab.keep("events.json", &events.value().to_string())?;
+    let named = faults(&events.list("")?)?;
+    let malformed = lab.taut_json("vmci show attacker")?.number("status.vmci.counters.malformed")?;
     let exact = afterwards.number_between("transfers: ", " exact")?;
     let wrong: f64 = attacked.numbers_between(" exact, ", " wrong,")?.iter().sum();
     let detail = format!(
-        "{} words; own connections: {} failed, {} with wrong bytes; {} rounds of clients",
+        "{} words, {} of which the fabric refused; own connections: {} failed, {} with wrong bytes; {} rounds of clients",
         shown(words),
+        shown(malformed),
         shown(failed),
         shown(wrong),
         exits.len()

@@ -9,6 +9,8 @@ use crate::reason::{Measured, require};
 
 /// VMCI port of the shell.
 const PORT: u32 = 900;
+/// Turns the preload library on.
+pub(super) const LIBRARY: &str = "LD_PRELOAD=/usr/local/lib/libtaut_vmci.so";
 /// Turns the preload library and its log on.
 pub(super) const PRELOADED: &str = "TAUT_VMCI_LOG=1 LD_PRELOAD=/usr/local/lib/libtaut_vmci.so";
 

@@ -15,13 +15,19 @@
 //! operations exceed the buffers. A flood is read meanwhile, and all of its bytes are compared. A
 //! sender that fills a connection until it would block may send another number of bytes by each;
 //! that it would block, is not writable then, and is writable again when all was read, is compared.
+//! `readv` may return less than there is, as with any stream, so it is repeated until all that was
+//! asked for has come. Its short results are counted. Bytes that were in a queue pair come by
+//! packets when an end leaves it, so a `splice` that leaves it is given the time to find them. A
+//! connection ends with its first difference: what follows may only be its consequence.
 //!
 //! # What may differ
-//! `docs/guide/vmci.md` lists it: a reset may arrive as the end of the stream. Operations that the
+//! `docs/guide/vmci.md` lists it: a reset may arrive as the end of the stream, and an end that goes
+//! by packets is not writable after it has shut down its own direction. Operations that the
 //! list excludes are not made: a half-closed reading direction, writes to a peer that has closed,
 //! which TCP learns of later, `SO_RCVLOWAT`, `TIOCOUTQ`, and invalid memory.
 
 mod agent;
+mod allowed;
 mod driver;
 mod end;
 mod helper;
@@ -32,9 +38,10 @@ mod writes;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 
-use crate::calls::start_child;
+use crate::calls::{raw_close, start_child};
 
 use agent::Agent;
 use driver::Driver;
@@ -55,7 +62,7 @@ pub(crate) fn run() {
             let control = TcpStream::connect(control).unwrap();
             control.set_nodelay(true).unwrap();
             let addresses = [tcp, other].map(|word| word.parse().unwrap());
-            let driver = Driver::new(BufReader::new(control), addresses);
+            let driver = Driver::new(BufReader::new(control), addresses, false);
             drive(driver, operations.parse().unwrap(), seed.parse().unwrap());
         }
         ["rest", fd, direction, position, count] => {
@@ -69,6 +76,8 @@ pub(crate) fn run() {
 fn both(operations: u64, seed: u64) {
     let (own, other) = UnixStream::pair().unwrap();
     start_child(|| {
+        // The agent ends with the driver, and only the driver may have this end.
+        raw_close(own.as_raw_fd());
         let listeners = ["127.0.0.2:0", "127.0.0.1:0"].map(|address| TcpListener::bind(address).unwrap());
         let [tcp, library] = listeners.each_ref().map(|listener| listener.local_addr().unwrap());
         writeln!(&other, "{tcp} {library}").unwrap();
@@ -79,7 +88,7 @@ fn both(operations: u64, seed: u64) {
     let mut line = String::new();
     control.read_line(&mut line).unwrap();
     let addresses: Vec<SocketAddr> = line.split_whitespace().map(|word| word.parse().unwrap()).collect();
-    drive(Driver::new(control, [addresses[0], addresses[1]]), operations, seed);
+    drive(Driver::new(control, [addresses[0], addresses[1]], true), operations, seed);
 }
 
 fn serve(addresses: [SocketAddr; 3]) {

@@ -105,6 +105,23 @@ kinds! {
     Reset "reset",
 }
 
+impl Kind {
+    /// Tells whether a connection leaves its queue pair by this.
+    pub(super) fn leaves(self) -> bool {
+        matches!(
+            self,
+            Self::StreamWrites
+                | Self::Sendfile
+                | Self::Splice
+                | Self::SpliceOut
+                | Self::Passed
+                | Self::Executed
+                | Self::Spawned
+                | Self::Standard
+        )
+    }
+}
+
 /// An operation with its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Operation {

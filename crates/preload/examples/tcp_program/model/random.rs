@@ -92,6 +92,9 @@ pub(super) fn run<S: Control>(driver: &mut Driver<S>, operations: u64, seed: u64
                 Some(&(kind, _)) => walk.step(side, kind, &mut random),
                 None => break walk.finish(side, &mut random),
             }
+            if walk.driver.has_differed() {
+                break walk.driver.abandon();
+            }
             if walk.driver.operations() >= end {
                 break walk.finish(side, &mut random);
             }

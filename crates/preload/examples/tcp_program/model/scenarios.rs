@@ -191,7 +191,9 @@ pub(super) fn run<S: Control>(driver: &mut Driver<S>) {
         driver.flood(from, 3_000_000, 3_000_000);
         driver.fill(from);
     }
-    CLOSE.iter().for_each(|&(side, kind, count)| drop(driver.both(side, kind, count)));
+    for (side, kind, count) in CLOSE {
+        driver.both(side, kind, count);
+    }
     driver.scenario("floods-and-full-buffers", before);
 }
 
@@ -200,6 +202,10 @@ fn play<S: Control>(driver: &mut Driver<S>, name: &str, steps: &[Step], end: &[S
     driver.connect();
     for &(side, kind, count) in steps.iter().chain(end) {
         driver.both(side, kind, count);
+        if driver.has_differed() {
+            driver.abandon();
+            break;
+        }
     }
     driver.scenario(name, before);
 }

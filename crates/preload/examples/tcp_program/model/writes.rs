@@ -112,6 +112,6 @@ pub(super) fn write_rest(fd: RawFd, [direction, position, count]: [usize; 3]) ->
 
 /// The same for a program that has these numbers on its command line.
 pub(super) fn rest([fd, direction, position, count]: [usize; 4]) {
-    let written = write_rest(fd as RawFd, [direction, position, count]);
+    let written = write_rest(fd.try_into().unwrap(), [direction, position, count]);
     std::process::exit(i32::from(!written));
 }

@@ -6,7 +6,7 @@ use crate::figure::shown;
 use crate::lab::Lab;
 use crate::reason::Measured;
 use crate::row::Results;
-use crate::sets::qp::shells::{Connections, PRELOADED, shell};
+use crate::sets::qp::shells::{Connections, LIBRARY, shell};
 
 /// What the sender does, and whether it keeps its queue pair.
 const WAYS: [(&str, bool); 11] = [
@@ -28,9 +28,14 @@ pub(super) fn measure(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let (mut inexact, mut other, mut done) = (0.0, 0.0, 0.0);
     let mut wrong = Vec::new();
     for (way, stays) in WAYS {
-        for (option, client, server) in [("--way", stays, true), ("--peer-way", true, stays)] {
+        let ways = [
+            (format!("--way {way}"), stays, true),
+            (format!("--peer-way {way}"), true, stays),
+            (format!("--way {way} --peer-way {way}"), stays, stays),
+        ];
+        for (options, client, server) in ways {
             let lines = format!(
-                "rm -f go out\n{PRELOADED} tcp_transfer connect {ADDRESS}:{TRANSFERS} --bytes {bytes} {option} {way} \
+                "rm -f go out\n{LIBRARY} tcp_transfer connect {ADDRESS}:{TRANSFERS} --bytes {bytes} {options} \
                  --hold /tmp/go >out 2>said &\nuntil grep -q holding out; do sleep 0.2; done\ncat out"
             );
             let said = shell(lab, "client", &lines)?;
@@ -44,7 +49,7 @@ pub(super) fn measure(lab: &mut Lab, results: &mut Results) -> Measured<()> {
                 ends += (list.ends(vm, TRANSFERS, "packets")? - packets).abs();
             }
             if exact < 1.0 || ends > 0.0 {
-                wrong.push(format!("{option} {way}"));
+                wrong.push(options);
             }
             inexact += (1.0 - exact).abs();
             other += ends;
@@ -53,7 +58,8 @@ pub(super) fn measure(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     }
     let wrong = if wrong.is_empty() { String::new() } else { format!("; wrong: {}", wrong.join(", ")) };
     let mib = shown(bytes as f64 / 1_048_576.0);
-    let detail = format!("{mib} MiB each way; {} ways, by the client and by the server{wrong}", WAYS.len());
+    let detail =
+        format!("{mib} MiB each way; {} ways, by the client, the server and both{wrong}", WAYS.len());
     results.record("QP7-leaving", [inexact, other, done], detail);
     Ok(())
 }

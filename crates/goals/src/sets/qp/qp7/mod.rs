@@ -48,7 +48,7 @@ pub(super) const ROW: Row = Row {
             &[
                 Bound::Exactly(0.0, "transfers that are not byte-exact"),
                 Bound::Exactly(0.0, "ends that go another way afterwards"),
-                Bound::AtLeast(22.0, "transfers"),
+                Bound::AtLeast(33.0, "transfers"),
             ],
         ),
         Goal::new(

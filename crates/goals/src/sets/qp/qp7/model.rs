@@ -14,6 +14,8 @@ struct Summary {
     connections: f64,
     differences: f64,
     soft_resets: f64,
+    not_writable: f64,
+    short_reads: f64,
 }
 
 impl Summary {
@@ -23,12 +25,19 @@ impl Summary {
             connections: text.number_between(" scenarios, ", " connections")?,
             differences: text.number_between(" connections, ", " differences")?,
             soft_resets: text.number_between(" differences, ", " resets as ends")?,
+            not_writable: text.number_between(" resets as ends, ", " times not writable")?,
+            short_reads: text.number_between(" times not writable, ", " short reads")?,
         })
     }
 
     fn detail(&self) -> String {
-        let resets = shown(self.soft_resets);
-        format!("{} connections; {resets} resets arrived as ends, as documented", shown(self.connections))
+        format!(
+            "{} connections; as documented: {} resets arrived as ends, {} times not writable, {} short results of readv",
+            shown(self.connections),
+            shown(self.soft_resets),
+            shown(self.not_writable),
+            shown(self.short_reads)
+        )
     }
 }
 
@@ -36,12 +45,12 @@ impl Summary {
 pub(super) fn on_this_host(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let operations: u32 = lab.pick(1_000_000, 10_000);
     let test = |lab: &mut Lab, words: &str| {
-        let words = format!("test -p taut-preload --test program -- --nocapture --test-threads=1 {words}");
+        let words = format!("test -p taut-preload -- --nocapture --test-threads=1 {words}");
         let command = lab.in_checkout("cargo").args(words);
         command.env("TAUT_MODEL_OPERATIONS", operations.to_string())
     };
-    // Tests of scenarios have their names and no others' parts.
-    let command = test(lab, "--skip model:: --skip transfers:: --skip iperf3_measures_by_rings");
+    // Only tests of scenarios are in no module.
+    let command = test(lab, "--skip :: --skip iperf3_measures_by_rings");
     let program = lab.tests_that_may_fail(&command.record("program"))?;
     results.record(
         "QP7-program",
@@ -86,10 +95,12 @@ mod tests {
 
     #[test]
     fn the_summary_is_read_or_missing() {
-        let line = "model: 10007 operations, 17 scenarios, 140 connections, 2 differences, 3 resets as ends, seed 5, 9 ms.";
+        let line = "model: 10007 operations, 17 scenarios, 140 connections, 2 differences, 3 resets as ends, \
+                    4 times not writable, 5 short reads, seed 5, 9 ms.";
         let summary = Summary::of(&Text::from(line)).unwrap();
         let all = [summary.operations, summary.connections, summary.differences, summary.soft_resets];
         assert_eq!(all.map(|number| number as u32), [10007, 140, 2, 3]);
+        assert_eq!([summary.not_writable, summary.short_reads].map(|number| number as u32), [4, 5]);
         assert!(Summary::of(&Text::from("model: serves.")).is_err());
     }
 }

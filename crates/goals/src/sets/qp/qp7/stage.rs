@@ -2,7 +2,7 @@
 
 use crate::lab::{DaemonOptions, Lab, NEWEST};
 use crate::reason::Measured;
-use crate::sets::qp::shells::{Guest, PRELOADED, image, shell, tcp_transfer};
+use crate::sets::qp::shells::{Guest, LIBRARY, PRELOADED, image, shell, tcp_transfer};
 
 /// Context IDs of the server and of the client.
 const SERVER: u32 = 107;
@@ -31,8 +31,9 @@ pub(super) fn start(lab: &mut Lab) -> Measured<()> {
         guest.start(lab)?;
         guest.has_queue_pairs(lab)?;
     }
+    // Without its log, which would go to the connection that becomes a standard error.
     let lines = format!(
-        "{PRELOADED} tcp_transfer serve 0.0.0.0:{TRANSFERS} >transfers 2>said &\n\
+        "{LIBRARY} tcp_transfer serve 0.0.0.0:{TRANSFERS} >transfers 2>said &\n\
          {PRELOADED} tcp_program model serve 0.0.0.0:{MODEL_TCP} 0.0.0.0:{MODEL} 0.0.0.0:{COMMANDS} \
          >model 2>said-model &\n\
          until grep -q serves transfers && grep -q serves model; do sleep 0.2; done\nsleep 2"
