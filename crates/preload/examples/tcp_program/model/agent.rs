@@ -2,10 +2,12 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
+use std::os::fd::AsRawFd as _;
 
 use super::driver::Control;
 use super::end::End;
 use super::operation::Operation;
+use crate::calls::poll;
 
 /// The end that does what the driver says.
 pub(super) struct Agent {
@@ -16,6 +18,10 @@ pub(super) struct Agent {
 impl Agent {
     /// Makes an agent with a listener for each connection.
     pub(super) fn new(listeners: [TcpListener; 2]) -> Self {
+        // From its first look on, the library accepts connections for a listener.
+        for listener in &listeners {
+            assert_eq!(poll(listener.as_raw_fd(), libc::POLLIN, 0), 0);
+        }
         Self { listeners, ends: Vec::new() }
     }
 

@@ -70,6 +70,9 @@ pub(super) struct Driver<S> {
     shut: [bool; 2],
     /// Ends that have closed.
     closed: [bool; 2],
+    /// Both ends certainly have queue pairs before one leaves: they use the connection before they
+    /// do anything else with it.
+    is_attached: bool,
     /// Unix sockets stand for those of the library.
     is_trial: bool,
     /// Resets that arrived as the end of the stream by the library.
@@ -96,6 +99,7 @@ impl<S: Control> Driver<S> {
             left: [false; 2],
             shut: [false; 2],
             closed: [false; 2],
+            is_attached: false,
             is_trial,
             soft_resets: 0,
             not_writable: 0,
@@ -157,7 +161,7 @@ impl<S: Control> Driver<S> {
         }
         let looks = matches!(kind, Kind::Poll | Kind::Select | Kind::Events);
         if looks
-            && self.left[side as usize]
+            && (self.left[side as usize] || !self.is_attached)
             && self.shut[side as usize]
             && lacks_writable(&outcomes[0], &outcomes[1])
         {
@@ -237,6 +241,11 @@ impl<S: Control> Driver<S> {
     /// Tells whether anything differs.
     pub(super) fn differs(&self) -> bool {
         self.differences > 0
+    }
+
+    /// Says whether the next connections certainly have queue pairs, if there are any.
+    pub(super) fn set_attached(&mut self, is_attached: bool) {
+        self.is_attached = is_attached;
     }
 
     /// Counts a scenario, and says whether it was the same by both.

@@ -80,8 +80,9 @@ fn both(operations: u64, seed: u64) {
         raw_close(own.as_raw_fd());
         let listeners = ["127.0.0.2:0", "127.0.0.1:0"].map(|address| TcpListener::bind(address).unwrap());
         let [tcp, library] = listeners.each_ref().map(|listener| listener.local_addr().unwrap());
+        let mut agent = Agent::new(listeners);
         writeln!(&other, "{tcp} {library}").unwrap();
-        Agent::new(listeners).serve(BufReader::new(other));
+        agent.serve(BufReader::new(other));
         0
     });
     let mut control = BufReader::new(own);
@@ -93,8 +94,8 @@ fn both(operations: u64, seed: u64) {
 
 fn serve(addresses: [SocketAddr; 3]) {
     let [tcp, library, control] = addresses.map(|address| TcpListener::bind(address).unwrap());
-    println!("model: serves.");
     let mut agent = Agent::new([tcp, library]);
+    println!("model: serves.");
     for stream in control.incoming() {
         let stream = stream.unwrap();
         stream.set_nodelay(true).unwrap();

@@ -179,9 +179,12 @@ const fn leaving(kind: Kind) -> [Step; 15] {
 
 /// Makes all scenarios, each on a new connection.
 pub(super) fn run<S: Control>(driver: &mut Driver<S>) {
+    // Those that look after a shutdown have written before.
+    driver.set_attached(true);
     for (name, steps) in ALL {
         play(driver, name, steps, &CLOSE);
     }
+    driver.set_attached(false);
     for (name, steps) in RESETS {
         play(driver, name, steps, &[]);
     }
