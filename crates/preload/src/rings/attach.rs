@@ -15,7 +15,7 @@ use crate::gather;
 use crate::hidden::{end_control, hide};
 use crate::say::tell;
 use crate::state::{TABLE, owns};
-use crate::sys::at;
+use crate::sys::{Blocked, at};
 use crate::table::{Held, Way};
 
 /// Longest time that the host may take.
@@ -54,6 +54,8 @@ pub(crate) fn is_attached(fd: RawFd) -> bool {
             Way::Packets | Way::Refused => return false,
             Way::Asking => pause(),
             Way::Open => {
+                // A handler that uses the connection would wait for the thread that it interrupts.
+                let _blocked = Blocked::if_handled();
                 if TABLE.change_way(fd, Way::Open, Way::Asking) {
                     OPEN.fetch_sub(1, Relaxed);
                     let way = attach(fd);
