@@ -4,6 +4,7 @@
 //! `tcp_program SCENARIO` runs one scenario, between two ends in this process at the loopback
 //! address or, for some scenarios, in several processes. `tcp_program speed` measures small writes
 //! (`speed.rs`), `tcp_program writes` and `tcp_program writes_of_child` count their system calls.
+//! `tcp_program model` compares operations on two connections (`model/mod.rs`).
 //! `tcp_program unreadable`, `tcp_program replaced` and `tcp_program spawns` do what differs from
 //! TCP.
 
@@ -16,6 +17,7 @@ mod descriptors;
 mod gathering;
 mod limits;
 mod listening;
+mod model;
 mod options;
 mod processes;
 mod rings;
@@ -54,6 +56,8 @@ fn main() {
     let all = SCENARIOS.iter().flat_map(|list| list.iter());
     if name == "inherited" {
         processes::inherited();
+    } else if name == "model" {
+        model::run();
     } else if name == "speed" {
         speed::run();
     } else if name == "writes" {

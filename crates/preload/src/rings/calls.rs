@@ -69,9 +69,7 @@ enum Step {
 
 fn step(fd: RawFd, cookie: &mut Option<u64>, act: impl FnOnce(&Pair) -> Result<Option<usize>, Stop>) -> Step {
     let pair = Pair::now(fd).or_else(|| is_attached(fd).then(|| Pair::now(fd))?);
-    let Some(pair) = pair else {
-        return if cookie.is_some() { Step::Failed(Errno::BADF) } else { Step::Kernel };
-    };
+    let Some(pair) = pair else { return without_channel(fd, *cookie) };
     // The number may have become another connection while the call waited.
     if *cookie.get_or_insert(pair.cookie()) != pair.cookie() {
         return Step::Failed(Errno::BADF);
@@ -89,6 +87,16 @@ fn step(fd: RawFd, cookie: &mut Option<u64>, act: impl FnOnce(&Pair) -> Result<O
             Step::Kernel
         }
         Err(Stop::Failed(error)) => Step::Failed(error),
+    }
+}
+
+/// The step of a call on a descriptor without a channel. `cookie` is that of the connection on
+/// which the call has waited. Another thread may have had it leave its channel meanwhile, and then
+/// the call goes on with the kernel, or its number may have become another file.
+fn without_channel(fd: RawFd, cookie: Option<u64>) -> Step {
+    match cookie {
+        Some(cookie) if at(fd).and_then(sockopt::socket_cookie) != Ok(cookie) => Step::Failed(Errno::BADF),
+        _ => Step::Kernel,
     }
 }
 

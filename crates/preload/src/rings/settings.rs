@@ -79,7 +79,6 @@ pub(crate) fn load(map: &Map) {
                 when_forked_unseen(forked_unseen);
             }
         }
-        Err(NotAttached::NoDevice) => {}
         Err(reason) => tell!("no queue pairs: {reason}\nhint: {}", reason.hint()),
     }
 }

@@ -5,7 +5,9 @@
 //! [`relay::Relay`], which does what taut does for a VM's socket on the host.
 
 mod fabric;
+mod model;
 mod relay;
+mod transfers;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
@@ -46,16 +48,20 @@ fn preloaded(scenario: &str, map: &Path) -> Command {
 /// Longest time of a scenario.
 const LONGEST: Duration = Duration::from_secs(120);
 
-fn run(mut command: Command) -> Output {
+fn run(command: Command) -> Output {
+    run_within(command, LONGEST)
+}
+
+fn run_within(mut command: Command, limit: Duration) -> Output {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let child = command.spawn().unwrap();
     let group = format!("-{}", child.id());
     let (ended, end) = mpsc::channel();
     thread::spawn(move || ended.send(child.wait_with_output()));
-    let Ok(output) = end.recv_timeout(LONGEST) else {
+    let Ok(output) = end.recv_timeout(limit) else {
         let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
         let said = end.recv_timeout(Duration::from_secs(1));
-        panic!("{command:?} did not end within {} s: {said:?}", LONGEST.as_secs());
+        panic!("{command:?} did not end within {} s: {said:?}", limit.as_secs());
     };
     let output = output.unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -534,6 +540,19 @@ fn wait_for_server(server: &mut Child) -> BufReader<ChildStdout> {
         assert!(says.read_line(&mut line).unwrap() > 0);
     }
     says
+}
+
+/// A machine without memory for queue pairs says so on request, and only then.
+#[test]
+fn the_log_says_why_there_are_no_queue_pairs() {
+    for (log, times) in [("1", 1), ("0", 0)] {
+        let folder = tempfile::tempdir().unwrap();
+        let _relay = Relay::start(&folder.path().join("vm.sock"));
+        let mut command = preloaded("names", &map(folder.path(), &format!("rings on\n{LOOPBACK}")));
+        command.env("TAUT_VMCI_LOG", log);
+        let said = stderr(&run(command));
+        assert_eq!(said.matches("libtaut_vmci: no queue pairs: ").count(), times, "{said}");
+    }
 }
 
 /// An unmodified program with processes, threads and a `select` loop, if the machine has it.

@@ -4,6 +4,7 @@ mod guests;
 mod programs;
 mod qp1;
 mod qp10;
+mod qp11;
 mod qp12;
 mod qp13;
 mod qp14;
@@ -12,7 +13,10 @@ mod qp3;
 mod qp4;
 mod qp5;
 mod qp6;
+mod qp7;
+mod qp8;
 mod qp9;
+mod shells;
 
 use super::Set;
 
@@ -26,8 +30,11 @@ pub(super) const SET: Set = Set {
         &qp4::ROW,
         &qp5::ROW,
         &qp6::ROW,
+        &qp7::ROW,
+        &qp8::ROW,
         &qp9::ROW,
         &qp10::ROW,
+        &qp11::ROW,
         &qp12::ROW,
         &qp13::ROW,
         &qp14::ROW,
