@@ -38,8 +38,9 @@ demo: setup-run build images ## Boot two Debian VMs on a taut vSwitch, measure t
 build: guest ## Build everything that is installed
 	$(CARGO) build --profile $(PROFILE) $(INSTALLED) --bins --lib
 
+# The host tier runs the static binary for VMs, too, as the agent of namespaces.
 .PHONY: build-tested
-build-tested:
+build-tested: guest
 	$(CARGO) build --profile $(PROFILE) $(TESTED)
 	$(CARGO) build --workspace --example forbidden_acts
 	$(CARGO) test $(TIERS) --no-run
@@ -61,7 +62,7 @@ images: build ## Make the guest images (Debian's kernels with taut's guest as in
 
 .PHONY: test
 test: setup-test forget-skips lint-text test-crates build-tested ## Run everything that CI runs
-	@tools/beside.sh "the build for guests, with checks" $(MAKE) --no-print-directory beside-host -- \
+	@tools/beside.sh "checks and the build for guests" $(MAKE) --no-print-directory beside-host -- \
 	  $(MAKE) --no-print-directory test-host
 	@$(MAKE) --no-print-directory test-guest
 	@if [ -s $(SKIPS) ]; then echo "left out, as TAUT_ALLOW_SKIP=$$TAUT_ALLOW_SKIP allows:"; \
@@ -70,7 +71,7 @@ test: setup-test forget-skips lint-text test-crates build-tested ## Run everythi
 # Tests of the host tier mostly wait. What they need not is built and checked meanwhile. Models come
 # first: they have target folders of their own, so that no build of the host tier waits for a lock.
 .PHONY: beside-host
-beside-host: test-models guest pump clippy deny
+beside-host: test-models pump clippy deny
 	@tools/images.sh $(BIN) $(IMAGES)
 
 .PHONY: forget-skips
@@ -94,17 +95,17 @@ test-host: build-tested ## Tests that need root and network namespaces
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) $(CARGO) test --workspace --test host -- --test-threads=1
 
 .PHONY: test-guest
-test-guest: build-tested guest pump ## Tests that boot VMs in QEMU
+test-guest: build-tested pump ## Tests that boot VMs in QEMU
 	@tools/images.sh $(BIN) $(IMAGES)
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test guest -- --test-threads=1 $(SLOW:%=--skip %)
 
 .PHONY: test-slow
-test-slow: setup-test build-tested guest ## Tests that take many minutes, in nested hosts
+test-slow: setup-test build-tested ## Tests that take many minutes, in nested hosts
 	@tools/images.sh $(BIN) $(IMAGES)
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test guest -- --test-threads=1 $(SLOW)
 
 .PHONY: test-hidden
-test-hidden: setup-test build-tested guest pump ## Show that tests fail without a prerequisite
+test-hidden: setup-test build-tested pump ## Show that tests fail without a prerequisite
 	@tools/images.sh $(BIN) $(IMAGES)
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test hidden -- --test-threads=1 --nocapture
 
