@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::sockopt::Timeout;
+use rustix::net::sockopt::{self, Timeout};
 use taut_queue_pair::Direction;
 
 use super::attach::is_attached;
@@ -15,7 +15,7 @@ use super::output::Output;
 use super::record::{Pair, Stop};
 use super::settings::settings;
 use super::wait::{AFTER_HANGUP, Armed, Polled, Waiter, pause};
-use crate::sys::{Pieces, Room, are_faults_handled, guard};
+use crate::sys::{Pieces, Room, are_faults_handled, at, guard};
 use crate::waiting::{Signals, Woken, wait_for};
 
 /// The result of a call.
