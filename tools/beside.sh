@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # beside.sh NAME COMMAND… -- COMMAND…: runs the first command in the time that the second one leaves
 # idle (SCHED_IDLE), and waits for both. The output of the first one follows that of the second. The
-# exit status is that of the second command, or else of the first. If the second one fails, the first
-# is ended.
+# exit status is that of the second command, or else of the first. If the second one fails, the
+# first is ended.
 set -euo pipefail
 name=$1 beside=() output=$(mktemp)
 shift

@@ -22,8 +22,8 @@ program() {
   done
 }
 
-# unpacked IMAGES PACKAGE KERNEL: prints the folder with the modules of a kernel's package. The first
-# call unpacks it, which takes many seconds; it belongs to the owner of the images.
+# unpacked IMAGES PACKAGE KERNEL: prints the folder with the modules of a kernel's package. The
+# first call unpacks it, which takes many seconds; it belongs to the owner of the images.
 unpacked() {
   local images=$1 package=$2 kernel=$3 folder part
   folder=$images/modules/$package
