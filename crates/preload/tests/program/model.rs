@@ -26,9 +26,10 @@ fn compare(rings: bool, operations: u64, seed: u64) {
     command.args(["both", &operations.to_string(), &seed.to_string()]);
     command.env("LD_PRELOAD", built("libtaut_vmci.so")).env("TAUT_VMCI_MAP", crate::map(folder.path(), text));
     command.env("TAUT_VMCI_LOG", "1");
-    if let Some(fabric) = &fabric {
-        command.env("TAUT_VMCI_RINGS", "1").env("TAUT_VMCI_RINGS_TRIAL", fabric.variable());
-    }
+    match &fabric {
+        Some(fabric) => command.env("TAUT_VMCI_RINGS_TRIAL", fabric.variable()),
+        None => command.env("TAUT_VMCI_RINGS", "0"),
+    };
     let limit = LONGEST + Duration::from_millis(5 * operations);
     let output = run_within(command, limit);
     let said = stdout(&output);
