@@ -15,7 +15,9 @@
 //! - `control`: what is sent and received besides bytes. `input`, `output`: the two rings, without
 //!   waiting. `plain`: calls that the rings serve at once.
 //! - `wait`: how threads wait for a ring and wake each other. `calls`: calls that may wait.
-//! - `events`, `polls`, `selects`: what `poll` and `select` see. `watch`, `epolls`: epoll.
+//! - `events`, `polls`, `selects`: what `poll` and `select` see.
+//! - `watch`, `reports`, `epolls`: the watches of epoll instances, what of them is to be reported,
+//!   and `epoll_wait`. `nested`: instances that are watched themselves.
 
 mod attach;
 mod calls;
@@ -26,10 +28,12 @@ mod events;
 mod input;
 mod leave;
 mod mode;
+mod nested;
 mod output;
 mod plain;
 mod polls;
 mod record;
+mod reports;
 mod selects;
 mod service;
 mod settings;
@@ -43,8 +47,9 @@ pub(crate) use doubt::{closing, goes_on, is_over};
 pub(crate) use epolls::Watching;
 pub(crate) use leave::{duplicated, leave, leave_if, pending_error, shut_down, unread, unsent};
 pub(crate) use mode::mode_changed;
+pub(crate) use nested::{has_instance, watched as instances_watched};
 pub(crate) use plain::{receive_plainly, send_plainly};
 pub(crate) use polls::Polling;
-pub(crate) use selects::{Selecting, select_plainly};
+pub(crate) use selects::{Selecting, select_plainly, selected};
 pub(crate) use settings::{concerns, is_on, load};
 pub(crate) use watch::{control as epoll_control, is_watched_here};

@@ -28,7 +28,7 @@ pub(crate) use blocked::{Blocked, first_handler};
 pub(crate) use deferred::{Directly, Handling, Undisturbed, defer, defer_signals, thread_is_new};
 pub(crate) use faults::{FAULTS, are_faults_handled, faults_are_handled, look_for_fault_handlers};
 pub(crate) use pieces::{Pieces, Room};
-pub(crate) use shared::{Lock, Locked, Record, records};
+pub(crate) use shared::{Lock, Locked, Record, process_is_new, records};
 pub(crate) use threads::{after_fork, around_fork, at_end_of_thread, start_thread};
 
 /// Borrows the descriptor with this number, which belongs to the program.
@@ -195,12 +195,15 @@ pub(crate) fn briefly<T>(otherwise: T, decision: impl FnOnce() -> T) -> T {
     if AT_ANY_INSTRUCTION.load(Relaxed) {
         return otherwise;
     }
+    let _undisturbed = Undisturbed::begin();
     catch_unwind(AssertUnwindSafe(decision)).unwrap_or(otherwise)
 }
 
 /// Runs a decision, during which the thread is not cancelled. If it panics because of a bug in this
-/// library, the program continues with `otherwise`.
+/// library, the program continues with `otherwise`. Handlers of signals that come meanwhile run
+/// afterwards, outside of everything that must be undone: they may leave by `longjmp`.
 pub(crate) fn guard<T>(otherwise: T, decision: impl FnOnce() -> T) -> T {
+    let _undisturbed = Undisturbed::begin();
     let _not_cancelled = NotCancelled::begin();
     catch_unwind(AssertUnwindSafe(decision)).unwrap_or(otherwise)
 }

@@ -26,6 +26,7 @@ mod signals;
 mod speed;
 mod unseen;
 mod waiting;
+mod watching;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -49,6 +50,7 @@ const SCENARIOS: &[&[Scenario]] = &[
     signals::SCENARIOS,
     unseen::SCENARIOS,
     waiting::SCENARIOS,
+    watching::SCENARIOS,
 ];
 
 fn main() {

@@ -231,7 +231,12 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
         (operation != libc::EPOLL_CTL_DEL && !event.is_null()).then(|| unsafe { event.read_unaligned() });
     let watch = asked.map(|event| Watch { epoll, events: event.events, data: event.u64 });
     match watch {
-        Some(watch) => TABLE.watched(fd, watch),
+        Some(watch) => {
+            TABLE.watched(fd, watch);
+            if rings::is_on() && rings::has_instance([fd].into_iter()) {
+                guard((), || rings::instances_watched([fd].into_iter()));
+            }
+        }
         None => TABLE.unwatched(fd, epoll),
     }
     if TABLE.may_listen(fd) {

@@ -101,10 +101,10 @@ fn ask(fd: RawFd) -> Result<u32, NotAttached> {
         return Err(NotAttached::NotAStream(None));
     }
     let granted = Granted::ask(&settings.service, stream, &settings.region, PATIENCE)?;
+    let index = granted.channel.index();
+    Pair::begin(index, cookie, granted.by_packets).map_err(std::io::Error::from)?;
     // If there is no number for it, the host takes the channel back.
     let control = hide(granted.control.as_raw_fd(), true).map_err(std::io::Error::from)?;
-    let index = granted.channel.index();
-    Pair::begin(index, cookie, granted.by_packets);
     TABLE.set_control(fd, Some(control));
     Ok(index)
 }
@@ -136,6 +136,9 @@ pub(super) fn forked(all: bool) {
         let way = TABLE.way(fd);
         if way == Way::Asking || all && way == Way::Open {
             TABLE.set_way(fd, Way::Refused);
+        }
+        if let Some(pair) = Pair::known(fd) {
+            pair.set_shared();
         }
     }
     TABLE.inherit_edges();

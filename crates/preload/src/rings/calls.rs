@@ -182,7 +182,7 @@ pub(crate) fn send(fd: RawFd, pieces: &Pieces<'_>, flags: i32) -> Option<Answer>
             Step::Failed(_) if done > 0 => return Some(Ok(done)),
             Step::Failed(error) => return Some(Err(error)),
             // Before another look: room that comes from now on is an event.
-            Step::Nothing if super::watch::lacks_room(fd) => continue,
+            Step::Nothing if super::reports::lacks_room(fd) => continue,
             Step::Nothing => {}
         }
         let end = |error| Some(if done > 0 { Ok(done) } else { Err(error) });

@@ -11,13 +11,17 @@ use super::events::directions;
 use super::leave;
 use super::plain::may_skip;
 use super::record::{Pair, Stop};
+use super::reports::{due, due_plainly, has_packet, take};
 use super::wait::{AFTER_HANGUP, Armed, Waiter};
-use super::watch::{Marked, due, due_plainly, has_packet, reported};
+use super::watch::{Marked, look_again};
 use crate::state::TABLE;
 use crate::table::{Watch, Way};
 
 /// Number of the connection at which the next report begins, so that all have their turn.
 static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// Longest sleep while another process has the same connection.
+const LONGEST_SHARED: Duration = Duration::from_millis(100);
 
 /// One round of an `epoll_wait`.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +72,10 @@ impl Watching {
                 }
                 continue;
             };
+            if pair.is_shared() {
+                // The other process may take a signal before this one sleeps.
+                this.longest = Some(LONGEST_SHARED);
+            }
             if pair.is_quiet(watch.events as i16) {
                 continue;
             }
@@ -131,6 +139,10 @@ impl Watching {
             }
             let Some(to) = room.get_mut(count) else {
                 NEXT.store(fd as u32, Relaxed);
+                if TABLE.waiting_for(self.instance) > 1 {
+                    // As the kernel wakes another thread for what one has no room for.
+                    let _ = look_again(fd, watch);
+                }
                 break;
             };
             if known.has_gone() && Pair::of(fd).is_none() {
@@ -138,8 +150,8 @@ impl Watching {
                 TABLE.end_edge(fd);
                 continue;
             }
-            reported(fd, watch, events, &known);
-            *to = epoll_event { events, u64: watch.data };
+            let Some(event) = take(fd, watch, events, &known) else { continue };
+            *to = event;
             count += 1;
         }
         count
@@ -150,8 +162,7 @@ impl Watching {
 fn plain_event(fd: RawFd) -> Option<epoll_event> {
     let (watch, pair) = (TABLE.watch(fd).ok()??, Pair::now(fd)?);
     let events = due_plainly(fd, watch, &pair).filter(|events| *events != 0)?;
-    reported(fd, watch, events, &pair);
-    Some(epoll_event { events, u64: watch.data })
+    take(fd, watch, events, &pair)
 }
 
 /// Has the fabric signal for a connection. Returns whether there are events to report.

@@ -51,7 +51,7 @@ pub(crate) fn send_plainly(fd: RawFd, pieces: &Pieces<'_>) -> Option<usize> {
 pub(super) fn events_of(fd: RawFd, wanted: i16, others: &mut Option<RawFd>) -> Option<i16> {
     match Pair::now(fd) {
         Some(pair) => plain_events(&pair, wanted),
-        None if super::concerns(fd) => None,
+        None if super::concerns(fd) || TABLE.is_first_level(fd) => None,
         None => {
             others.get_or_insert(fd);
             Some(0)

@@ -28,7 +28,8 @@ const BUSY: Duration = Duration::from_millis(1);
 struct Ring {
     /// Place among the program's descriptors.
     place: usize,
-    /// Place of the control connection behind them; `usize::MAX` if it is not polled.
+    /// Place of the control connection among the kernel's entries; `usize::MAX` if it is not
+    /// polled.
     control: usize,
     index: u32,
     number: RawFd,
@@ -47,6 +48,8 @@ pub(crate) struct Polling {
     is_ready: bool,
     /// Longest time that the round may take.
     longest: Option<Duration>,
+    /// Place from which on the program's entries have not been looked through for unused ones.
+    unused: usize,
 }
 
 impl Polling {
@@ -68,8 +71,13 @@ impl Polling {
 
     /// Begins a round. With `waits`, the thread sleeps if nothing is ready.
     pub(crate) fn new(program: &[pollfd], waits: bool) -> Self {
-        let mut this =
-            Self { all: Few::of(program, NONE), rings: Few::new(NO_RING), is_ready: false, longest: None };
+        let mut this = Self {
+            all: Few::of(program, NONE),
+            rings: Few::new(NO_RING),
+            is_ready: false,
+            longest: None,
+            unused: 0,
+        };
         for (place, one) in program.iter().enumerate() {
             if super::concerns(one.fd) && is_attached(one.fd) {
                 this.add(place, *one);
@@ -146,7 +154,6 @@ impl Polling {
             directions(one.events).for_each(|direction| pair.start_waiting(direction));
             if let Some(ring) = self.rings.items_mut().get_mut(at) {
                 ring.counted = true;
-                ring.control = self.all.items().len();
             }
             for direction in directions(one.events) {
                 match pair.arm(direction, Waiter::Thread) {
@@ -165,12 +172,31 @@ impl Polling {
             }
             // A signal that nobody may take yet would end the wait at once.
             let is_busy = self.longest == Some(BUSY);
-            let control = if is_busy { -1 } else { polled.control };
-            self.all.push(pollfd { fd: control, events: libc::POLLIN, revents: 0 });
+            if !is_busy {
+                let control = self.add_control(program, polled.control);
+                if let Some(ring) = self.rings.items_mut().get_mut(at) {
+                    ring.control = control;
+                }
+            }
             if self.is_ready {
                 return;
             }
         }
+    }
+
+    /// Adds a control connection and returns its place. Takes an entry that the program does not
+    /// use if there is one: the kernel refuses more entries than the process may open files.
+    fn add_control(&mut self, program: &[pollfd], control: RawFd) -> usize {
+        let entry = pollfd { fd: control, events: libc::POLLIN, revents: 0 };
+        let rest = program.iter().skip(self.unused);
+        let unused = rest.take_while(|one| one.fd >= 0).count() + self.unused;
+        self.unused = unused + 1;
+        if let Some(place) = self.all.items_mut().get_mut(unused).filter(|_| unused < program.len()) {
+            *place = entry;
+            return unused;
+        }
+        self.all.push(entry);
+        self.all.items().len() - 1
     }
 
     /// All descriptors for the kernel.
@@ -191,7 +217,7 @@ impl Polling {
     /// that have some.
     pub(crate) fn give_back(&self, program: &mut [pollfd]) -> i32 {
         for (to, from) in program.iter_mut().zip(self.all.items()) {
-            to.revents = from.revents;
+            to.revents = if to.fd < 0 { 0 } else { from.revents };
         }
         for ring in self.rings.items() {
             let Some(one) = program.get_mut(ring.place) else { continue };

@@ -1,8 +1,8 @@
 //! What is known of a channel, in memory that this process and its children share: a forked child
 //! and its parent may both use a connection.
 //!
-//! A record belongs to the connection that has its channel, and the fabric gives no channel to a
-//! second one. Numbers of a ring are changed by who has the ring's lock.
+//! A record belongs to the connection that has its channel, and the fabric gives no channel to two
+//! at the same time. Numbers of a ring are changed by who has the ring's lock.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -46,6 +46,9 @@ pub(super) struct Pair {
     pub(super) control: RawFd,
     pub(super) channel: Channel<&'static Memory>,
     pub(super) record: &'static Record,
+    /// Cookie of the connection's socket. The record is another connection's once it has another
+    /// one.
+    cookie: u64,
 }
 
 pub(super) const fn place(direction: Direction) -> usize {
@@ -62,15 +65,18 @@ pub(super) const fn other(direction: Direction) -> Direction {
     }
 }
 
+/// Cookie of the connection that has a record.
+#[inline]
+fn cookie_of(record: &Record) -> u64 {
+    record.longs.get(COOKIE).map_or(0, |cookie| cookie.load(Relaxed))
+}
+
 impl Pair {
     /// The connection of a descriptor that has a channel; `None` if it has none, or is another file
     /// by now.
     pub(super) fn of(fd: RawFd) -> Option<Self> {
         let pair = Self::known(fd)?;
-        if at(fd).and_then(sockopt::socket_cookie) == Ok(pair.cookie()) {
-            return Some(pair);
-        }
-        None
+        (at(fd).and_then(sockopt::socket_cookie) == Ok(pair.cookie)).then_some(pair)
     }
 
     /// The same for data calls: the kernel is asked only if the table may be wrong.
@@ -86,7 +92,7 @@ impl Pair {
         let Way::Channel(index) = TABLE.way(fd) else { return None };
         let cookie = TABLE.cookie(fd)?;
         let pair = Self::at(settings()?, index, fd)?;
-        (pair.cookie() == cookie).then_some(pair)
+        (pair.cookie == cookie).then_some(pair)
     }
 
     /// The connection that had a channel before a wait, whatever the descriptor is now.
@@ -138,20 +144,19 @@ impl Pair {
     fn at(settings: &'static Settings, index: u32, fd: RawFd) -> Option<Self> {
         let record = settings.records.get(index as usize)?;
         let control = TABLE.control(fd).unwrap_or(-1);
-        Some(Self { fd, control, channel: settings.region.channel_ref(index)?, record })
+        let cookie = cookie_of(record);
+        Some(Self { fd, control, channel: settings.region.channel_ref(index)?, record, cookie })
     }
 
-    /// Begins the record of a channel that the fabric has just granted.
-    pub(super) fn begin(index: u32, cookie: u64, by_packets: u64) {
-        let Some(record) = settings().and_then(|settings| settings.records.get(index as usize)) else {
-            return;
-        };
-        let [prepared, words @ ..] = &record.words;
-        if prepared.load(Acquire) == 0 {
-            record.locks.iter().for_each(Lock::prepare);
-            prepared.store(1, Release);
-        }
-        for word in words {
+    /// Begins the record of a channel that the fabric has just granted. A thread that has looked up
+    /// the connection which had the channel before may still be about to use the record. The locks
+    /// decide: it finds another cookie.
+    pub(super) fn begin(index: u32, cookie: u64, by_packets: u64) -> Result<(), Errno> {
+        let records = settings().map(|settings| settings.records).unwrap_or_default();
+        let record = records.get(index as usize).ok_or(Errno::INVAL)?;
+        let [input, output] = &record.locks;
+        let _locked = (input.take()?, output.take()?);
+        for word in &record.words {
             word.store(0, Relaxed);
         }
         for (place, value) in [(COOKIE, cookie), (BY_PACKETS, by_packets), (HUNG_UP, 0)] {
@@ -162,6 +167,7 @@ impl Pair {
         if let Some(state) = record.words.get(STATE) {
             state.store(RINGS, Release);
         }
+        Ok(())
     }
 
     fn lock_of(&self, direction: Direction) -> &'static Lock {
@@ -169,20 +175,21 @@ impl Pair {
         if direction == Direction::In { input } else { output }
     }
 
-    /// Takes the lock of a ring. Fails if the connection has left the rings.
+    /// Takes the lock of a ring. Fails if the connection has left the rings, or has ended and the
+    /// record is another one's.
     pub(super) fn lock(&self, direction: Direction) -> Result<Locked<'static>, Stop> {
         let locked = self.lock_of(direction).take()?;
         if locked.was_left {
             self.take_over(direction);
         }
-        if self.has_left() { Err(Stop::Left) } else { Ok(locked) }
+        if self.is_current() { Ok(locked) } else { Err(Stop::Left) }
     }
 
     /// Takes the lock of a ring if it is free and the connection has not left the rings.
     #[inline]
     pub(super) fn try_lock(&self, direction: Direction) -> Option<Locked<'static>> {
         let locked = self.lock_of(direction).try_take()?;
-        (!self.has_left()).then_some(locked)
+        self.is_current().then_some(locked)
     }
 
     /// Goes on where a thread has stopped that has ended with the ring's lock. What it has shown
@@ -196,6 +203,17 @@ impl Pair {
         let waiter = self.channel.load(wait);
         self.set_announced(direction, false);
         self.set_private(direction, Private { position, published: position, waiter, seen: 0 });
+    }
+
+    /// Cookie of the connection's socket.
+    pub(super) fn cookie(&self) -> u64 {
+        self.cookie
+    }
+
+    /// Tells whether the record is this connection's, and its bytes move through the channel.
+    #[inline]
+    fn is_current(&self) -> bool {
+        !self.has_left() && cookie_of(self.record) == self.cookie
     }
 
     #[inline]

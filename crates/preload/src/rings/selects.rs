@@ -31,6 +31,11 @@ fn has(set: Option<&[c_ulong]>, fd: c_int) -> bool {
     bit(fd).is_some_and(|(place, bit)| set.and_then(|set| set.get(place)).is_some_and(|word| word & bit != 0))
 }
 
+/// The descriptors in these sets.
+pub(crate) fn selected(count: c_int, sets: [Option<&[c_ulong]>; 3]) -> impl Iterator<Item = c_int> {
+    (0..count).filter(move |fd| sets.iter().any(|set| has(*set, *fd)))
+}
+
 /// Words of a set that are answered plainly: 1024 descriptors (`FD_SETSIZE`).
 const USUAL: usize = 16;
 
@@ -39,6 +44,9 @@ const USUAL: usize = 16;
 /// stay as they are.
 pub(crate) fn select_plainly(count: c_int, mut sets: [Option<&mut [c_ulong]>; 3]) -> Option<c_int> {
     let words = usize::try_from(count).ok()?.div_ceil(BITS);
+    if words > USUAL {
+        return None;
+    }
     let (mut found, mut bits, mut others) = ([[0; USUAL]; 3], 0, None);
     for place in 0..words {
         let asked =

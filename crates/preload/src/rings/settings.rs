@@ -17,7 +17,8 @@ use crate::map::Map;
 use crate::say::{complain, tell};
 use crate::state::{TABLE, when_forked_unseen};
 use crate::sys::{
-    Record, around_fork, defer_signals, guard, look_for_fault_handlers, records, thread_is_new,
+    Record, around_fork, defer_signals, guard, look_for_fault_handlers, process_is_new, records,
+    thread_is_new,
 };
 use crate::table::Way;
 
@@ -91,11 +92,13 @@ extern "C" fn nothing() {}
 
 extern "C" fn forked() {
     thread_is_new();
+    process_is_new();
     has_forked(false);
 }
 
 extern "C" fn forked_unseen() {
     thread_is_new();
+    process_is_new();
     has_forked(true);
 }
 

@@ -118,12 +118,14 @@ impl Pair {
             return Ok(None);
         }
         if self.is_alone(waiter) {
-            // Before the look, since what happens afterwards is signalled anew.
-            self.signalled().store(0, SeqCst);
-            self.take_signals(MOST_SIGNALS);
+            // In this order: who finds no signal may rely on what is announced, and a thread that
+            // sees a later signal records it after this one.
             for direction in [Direction::In, Direction::Out] {
                 self.set_announced(direction, false);
             }
+            self.signalled().store(0, SeqCst);
+            // Before the look, since what happens afterwards is signalled anew.
+            self.take_signals(MOST_SIGNALS);
             return Ok(None);
         }
         let count = self.count_signals();
@@ -157,8 +159,8 @@ impl Pair {
         if of(other(wanted)) {
             return Ok(Some(Armed::Busy));
         }
-        self.take_signals(count);
         self.signalled().store(0, SeqCst);
+        self.take_signals(count);
         Ok(None)
     }
 

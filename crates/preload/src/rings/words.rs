@@ -24,13 +24,14 @@ pub(super) mod flag {
     pub(in crate::rings) const TOLD: u32 = 32;
 }
 
-/// Places of the words. The first one says whether the locks are prepared.
+/// Places of the words. The first one is not used.
 pub(super) const STATE: usize = 1;
 pub(super) const FLAGS: usize = 2;
 const SIGNALLED: usize = 3;
 const VAIN: usize = 4;
 const SINCE_END: usize = 5;
 const MODE: usize = 6;
+const SHARED: usize = 7;
 const PRIVATE: [usize; 2] = [8, 12];
 const ANNOUNCED: [usize; 2] = [16, 17];
 const WAITING: [usize; 2] = [18, 19];
@@ -49,11 +50,6 @@ impl Pair {
     #[inline]
     pub(super) fn long(&self, place: usize) -> &AtomicU64 {
         self.record.longs.get(place).unwrap_or(&NOWHERE_LONG)
-    }
-
-    #[inline]
-    pub(super) fn cookie(&self) -> u64 {
-        self.long(COOKIE).load(Relaxed)
     }
 
     #[inline]
@@ -125,6 +121,15 @@ impl Pair {
     /// Whether calls wait, see `mode`.
     pub(super) fn mode(&self) -> &AtomicU32 {
         self.word(MODE)
+    }
+
+    /// Tells whether more than one process has, or has had, the connection.
+    pub(super) fn is_shared(&self) -> bool {
+        self.word(SHARED).load(Relaxed) != 0
+    }
+
+    pub(super) fn set_shared(&self) {
+        self.word(SHARED).store(1, Relaxed);
     }
 
     /// Writes since the peer has ended its own direction.

@@ -34,12 +34,17 @@ pub(super) const fn all() -> u64 {
     bits
 }
 
+unsafe extern "C-unwind" {
+    /// The C library's `syscall`. A signal comes as soon as the mask allows it, and its handler may
+    /// end the thread by unwinding (`pthread_exit`).
+    fn syscall(number: c_long, ...) -> c_long;
+}
+
 fn set_mask(how: libc::c_int, mask: u64) -> u64 {
     let mut before = 0u64;
     // SAFETY: both sets are this frame's and have the size that is passed. The call fails only for
     // wrong arguments.
-    let _: c_long =
-        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, &raw const mask, &raw mut before, SIZE) };
+    let _: c_long = unsafe { syscall(libc::SYS_rt_sigprocmask, how, &raw const mask, &raw mut before, SIZE) };
     before
 }
 

@@ -184,22 +184,23 @@ unsafe extern "C-unwind" fn arrives(signal: c_int, info: *mut siginfo_t, context
 /// # Safety
 /// The arguments are the kernel's.
 unsafe fn later(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
+    // First: another signal would store a mask in which this one is blocked, and only what this
+    // function stores is restored. It also keeps the signal that is sent below from coming at once.
+    blocked::block_all();
     // SAFETY: every thread has an errno of the C library.
     let place = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let errno = unsafe { place.read() };
     // SAFETY: the kernel's set of signals has 64 bits, at the start of the C library's.
     let mask = unsafe { (&raw mut (*context).uc_sigmask).cast::<u64>() };
-    // SAFETY: as above. The last one of several signals is the one that came first.
+    // SAFETY: as above. Of several signals, the one that came first stores its mask last: others
+    // have interrupted it before its first statement.
     OWN.with(|own| own.mask.store(unsafe { mask.read() }, Relaxed));
     // SAFETY: as above. The kernel takes the mask from here when the handler returns.
     unsafe { mask.write(mask.read() | blocked::all()) };
     OWN.with(|own| own.has_come.store(true, Relaxed));
     let (process, thread) =
         (rustix::process::getpid().as_raw_nonzero().get(), rustix::thread::gettid().as_raw_nonzero().get());
-    // The signal is blocked: within a handler its own signal is, or it would be delivered here, and
-    // sent again.
-    blocked::block_all();
     // SAFETY: numbers, and the kernel's own description of the signal.
     if unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info) } != 0 {
         // There is no room for its description.
@@ -222,11 +223,11 @@ impl Undisturbed {
     /// Begins.
     #[inline]
     pub(crate) fn begin() -> Self {
-        let blocked = (DIRECT.load(SeqCst) > 0).then(Blocked::begin);
-        let own = OWN.with(|own| {
-            own.inside.store(own.inside.load(Relaxed) + 1, Relaxed);
-            std::ptr::from_ref(own)
-        });
+        let (own, before) = OWN.with(|own| (std::ptr::from_ref(own), own.inside.load(Relaxed)));
+        // The outermost one has them blocked already.
+        let blocked = (before == 0 && DIRECT.load(SeqCst) > 0).then(Blocked::begin);
+        // SAFETY: as for `own` below.
+        unsafe { &*own }.inside.store(before + 1, Relaxed);
         compiler_fence(SeqCst);
         Self { own, _blocked: blocked }
     }
@@ -316,6 +317,59 @@ mod tests {
         action.sa_flags |= libc::SA_RESETHAND;
         let direct = DIRECT.load(SeqCst);
         assert!(!defer(signal, &mut action));
-        assert_eq!(DIRECT.load(SeqCst), direct + 1);
+        assert_eq!(DIRECT.swap(direct, SeqCst), direct + 1);
+    }
+
+    /// Two signals at a time: the second one may come while the first one is put off.
+    #[test]
+    fn no_signal_stays_blocked_after_two_at_once() {
+        const ROUNDS: u32 = 20_000;
+        static ROUND: AtomicU32 = AtomicU32::new(0);
+        static SENT: AtomicU32 = AtomicU32::new(0);
+        unsafe extern "C-unwind" fn ignores(_: c_int, _: *mut siginfo_t, _: *mut c_void) {}
+        ON.store(true, SeqCst);
+        let signals = [libc::SIGUSR1, libc::SIGUSR2];
+        for signal in signals {
+            // SAFETY: all bytes may be zero.
+            let mut action: sigaction = unsafe { std::mem::zeroed() };
+            action.sa_sigaction = (ignores as Handler) as usize;
+            assert!(defer(signal, &mut action));
+            // SAFETY: both structures are this frame's.
+            assert_eq!(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) }, 0);
+        }
+        // SAFETY: takes nothing.
+        let own = unsafe { libc::pthread_self() };
+        let mask = blocked::mask();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut last = 0;
+                while last < ROUNDS {
+                    let round = ROUND.load(SeqCst);
+                    if round == last {
+                        std::hint::spin_loop();
+                        continue;
+                    }
+                    last = round;
+                    for signal in signals {
+                        // SAFETY: the thread waits for the end of this scope.
+                        unsafe { libc::pthread_kill(own, signal) };
+                        // At another moment of the first one's handler in each round.
+                        (0..round % 512).for_each(|_| std::hint::spin_loop());
+                    }
+                    SENT.store(round, SeqCst);
+                }
+            });
+            let differs = (0..ROUNDS).find(|round| {
+                let undisturbed = Undisturbed::begin();
+                ROUND.store(round + 1, SeqCst);
+                while SENT.load(SeqCst) <= *round {
+                    std::hint::spin_loop();
+                }
+                drop(undisturbed);
+                blocked::mask() != mask
+            });
+            ROUND.store(ROUNDS, SeqCst);
+            assert_eq!(differs, None, "in this round");
+        });
     }
 }

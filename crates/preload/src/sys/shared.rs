@@ -1,6 +1,7 @@
 //! Records in memory that a process and its children share, with locks.
 #![allow(unsafe_code, reason = "memory of several processes")]
 
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -10,10 +11,29 @@ use rustix::thread::futex::{self, Flags};
 use rustix::time::Timespec;
 
 use super::deferred::Undisturbed;
-use super::threads::is_alive;
+use super::threads::{has_left_namespace, is_alive, remember_namespace};
+
+/// True once a process with other numbers of threads may use the locks. Like the records, this is
+/// in memory that all of them share.
+static ELSEWHERE: OnceLock<&'static AtomicU32> = OnceLock::new();
+
+/// Records that the calling process is the child of one that has records. If it is in a PID
+/// namespace of its own, numbers of threads no longer tell who has a lock: a lock whose owner was
+/// killed then stays taken.
+pub(crate) fn process_is_new() {
+    if let Some(elsewhere) = ELSEWHERE.get()
+        && has_left_namespace()
+    {
+        elsewhere.store(1, Relaxed);
+    }
+}
+
+fn are_numbers_known() -> bool {
+    ELSEWHERE.get().is_none_or(|elsewhere| elsewhere.load(Relaxed) == 0)
+}
 
 /// A lock between threads of several processes: the number of the thread that has it. If a thread
-/// ends while it has the lock, the next one gets it.
+/// ends while it has the lock, the next one gets it. Zero: the lock is free.
 ///
 /// A mutex of the C library that can do this takes some 150 instructions each time.
 pub(crate) struct Lock(AtomicU32);
@@ -34,11 +54,6 @@ pub(crate) struct Locked<'a> {
 }
 
 impl Lock {
-    /// Prepares the lock. Nobody uses it yet, or it is free.
-    pub(crate) fn prepare(&self) {
-        self.0.store(0, Release);
-    }
-
     /// Takes the lock if it is free.
     #[inline]
     pub(crate) fn try_take(&self) -> Option<Locked<'_>> {
@@ -66,7 +81,7 @@ impl Lock {
         loop {
             let seen = self.0.load(Relaxed);
             let owner = seen & !WAITED;
-            if owner == own {
+            if owner == own && are_numbers_known() {
                 return Err(Errno::DEADLK);
             }
             if owner == 0 {
@@ -81,7 +96,8 @@ impl Lock {
                 continue;
             }
             let woken = futex::wait(&self.0, Flags::empty(), waited, Some(&PATIENCE));
-            if woken == Err(Errno::TIMEDOUT) && !is_alive(owner) && change(waited, own | WAITED) {
+            let may_be_left = woken == Err(Errno::TIMEDOUT) && are_numbers_known();
+            if may_be_left && !is_alive(owner) && change(waited, own | WAITED) {
                 return Ok(true);
             }
         }
@@ -108,13 +124,21 @@ pub(crate) struct Record {
 /// Makes records of zeros that this process and its children share. They take memory when they are
 /// used.
 pub(crate) fn records(count: usize) -> Result<&'static [Record], Errno> {
-    let len = count * size_of::<Record>();
+    // One more, for what concerns all of them.
+    let len = (count + 1) * size_of::<Record>();
     let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
     // SAFETY: new memory, at an address of the kernel's choice.
     let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, prot, flags) }?;
     // SAFETY: exactly the memory of the line above: aligned to a page, never unmapped. Zeros are
     // valid for all parts, which are changed by atomic operations only.
-    Ok(unsafe { std::slice::from_raw_parts(start.cast(), count) })
+    let all: &'static [Record] = unsafe { std::slice::from_raw_parts(start.cast(), count + 1) };
+    let (records, rest) = all.split_at(count);
+    if let [Record { words: [elsewhere, ..], .. }] = rest
+        && ELSEWHERE.set(elsewhere).is_ok()
+    {
+        remember_namespace();
+    }
+    Ok(records)
 }
 
 #[cfg(test)]
@@ -125,7 +149,6 @@ mod tests {
     #[test]
     fn one_thread_at_a_time_has_the_lock() {
         let [record] = records(1).unwrap() else { panic!("one") };
-        record.locks[0].prepare();
         let count = &record.words[0];
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -147,7 +170,6 @@ mod tests {
     #[test]
     fn a_thread_that_ends_with_the_lock_leaves_it() {
         let [record] = records(1).unwrap() else { panic!("one") };
-        record.locks[1].prepare();
         std::thread::spawn(|| std::mem::forget(record.locks[1].take().unwrap())).join().unwrap();
         assert!(record.locks[1].try_take().is_none());
         assert!(record.locks[1].take().unwrap().was_left);
@@ -158,7 +180,6 @@ mod tests {
     fn a_process_that_was_killed_leaves_its_lock_before_its_parent_asks_for_it() {
         let [record] = records(1).unwrap() else { panic!("one") };
         let [lock, _] = &record.locks;
-        lock.prepare();
         // SAFETY: the child calls functions that are safe after a fork only.
         let child = unsafe { libc::fork() };
         if child == 0 {

@@ -4,8 +4,10 @@
 use std::ffi::{CStr, c_void};
 use std::io::Write as _;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, open, stat};
 use rustix::io::{Errno, read};
 
 use super::{Blocked, errno};
@@ -37,6 +39,24 @@ pub(crate) fn at_end_of_thread(handler: extern "C" fn(*mut c_void)) {
         // SAFETY: the key exists. Nothing reads through the value, which only must not be null.
         let _ = unsafe { libc::pthread_setspecific(*key, (&raw const KEY).cast()) };
     }
+}
+
+/// Inode of the PID namespace in which the library was loaded; 0 if it is not known.
+static NAMESPACE: AtomicU64 = AtomicU64::new(0);
+
+/// Inode of the process's PID namespace; 0 if it cannot be found out.
+fn namespace() -> u64 {
+    stat(c"/proc/self/ns/pid").map_or(0, |about| about.st_ino)
+}
+
+/// Records the process's PID namespace.
+pub(super) fn remember_namespace() {
+    NAMESPACE.store(namespace(), Relaxed);
+}
+
+/// Tells whether the process has another PID namespace than that one.
+pub(super) fn has_left_namespace() -> bool {
+    namespace() != NAMESPACE.load(Relaxed)
 }
 
 /// Tells whether a thread of any process still runs. One that has ended may wait for its parent.
@@ -81,4 +101,43 @@ pub(crate) fn start_thread(run: extern "C" fn(*mut c_void) -> *mut c_void) -> Re
         result
     };
     if result == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(result)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_in_another_pid_namespace_knows_it() {
+        remember_namespace();
+        assert!(!has_left_namespace());
+        let child = || -> i32 {
+            let namespaces = libc::c_long::from(libc::CLONE_NEWUSER | libc::CLONE_NEWPID);
+            // SAFETY: takes numbers only.
+            if unsafe { libc::syscall(libc::SYS_unshare, namespaces) } != 0 {
+                return 3;
+            }
+            // SAFETY: the child calls functions that are safe after a fork only.
+            let grandchild = unsafe { libc::fork() };
+            if grandchild == 0 {
+                // SAFETY: takes a number only.
+                unsafe { libc::_exit(i32::from(!has_left_namespace())) };
+            }
+            let mut status = 0;
+            // SAFETY: the status is this frame's.
+            unsafe { libc::waitpid(grandchild, &raw mut status, 0) };
+            libc::WEXITSTATUS(status)
+        };
+        // SAFETY: the child calls functions that are safe after a fork only.
+        let first = unsafe { libc::fork() };
+        if first == 0 {
+            let status = child();
+            // SAFETY: takes a number only.
+            unsafe { libc::_exit(status) };
+        }
+        let mut status = 0;
+        // SAFETY: the status is this frame's.
+        assert_eq!(unsafe { libc::waitpid(first, &raw mut status, 0) }, first);
+        assert_eq!(libc::WEXITSTATUS(status), 0, "3: no namespaces");
+    }
 }

@@ -20,6 +20,9 @@ pub(super) const STREAM: u32 = 16;
 /// Mark of a connection whose peer has answered since the last write.
 pub(super) const ANSWERED: u32 = 32;
 
+/// Mark of an epoll instance that is watched itself.
+pub(super) const NESTED: u32 = 64;
+
 /// An entry.
 #[derive(Debug)]
 pub(super) struct Slot {

@@ -137,7 +137,7 @@ enum By {
 const NOT_BY_RINGS: [&str; 1] = ["another_program_inherits"];
 
 /// Scenarios that move bytes, so that connections must get channels.
-const BY_RINGS: [&str; 17] = [
+const BY_RINGS: [&str; 22] = [
     "bulk_and_half_close",
     "flags_of_recv",
     "pieces",
@@ -155,6 +155,11 @@ const BY_RINGS: [&str; 17] = [
     "child_and_parent_take_turns",
     "two_threads_wait_for_one_connection",
     "messages_at_once",
+    "one_thread_gets_the_only_event",
+    "one_thread_gets_an_edge",
+    "instances_are_watched",
+    "unused_entries_of_poll",
+    "select_beyond_its_usual_size",
 ];
 
 /// Scenarios that are as with TCP only if small writes are gathered.
@@ -271,6 +276,11 @@ same_as_tcp! {
     child_and_parent_take_turns 1..=1;
     two_threads_wait_for_one_connection 1..=1;
     messages_at_once 1..=1;
+    one_thread_gets_the_only_event 1..=1;
+    one_thread_gets_an_edge 1..=1;
+    instances_are_watched 4..=4;
+    unused_entries_of_poll 1..=1;
+    select_beyond_its_usual_size 2..=2;
 }
 
 /// Scenarios about what only `AF_VSOCK` carries. `tests/tests/guest/preload.rs` runs them.

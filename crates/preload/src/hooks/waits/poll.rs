@@ -72,7 +72,11 @@ unsafe fn poll_rings(
 ) -> c_int {
     // SAFETY: as the caller promises.
     let all = || unsafe { std::slice::from_raw_parts_mut(polled, count as usize) };
-    if polled.is_null() || !rings::is_on() || is_refused(count) || !Polling::concerns(all()) {
+    let may_concern = !polled.is_null() && rings::is_on() && !is_refused(count);
+    if may_concern && rings::has_instance(all().iter().map(|one| one.fd)) {
+        guard((), || rings::instances_watched(all().iter().map(|one| one.fd)));
+    }
+    if !may_concern || !Polling::concerns(all()) {
         // SAFETY: as the caller promises.
         return unsafe { poll_listeners(polled, count, true, |polled, count| real(polled, count, None)) };
     }

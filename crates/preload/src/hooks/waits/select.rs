@@ -12,7 +12,7 @@ use super::super::{fail, guard};
 use super::poll::poll_both;
 use super::{duration, spec, vmci_of};
 use crate::readiness::{Selected, USUAL, limited, words};
-use crate::rings::{self, Polling, Selecting, select_plainly};
+use crate::rings::{self, Polling, Selecting, select_plainly, selected};
 use crate::state::TABLE;
 use crate::sys::briefly;
 use crate::{datagram, gather, real};
@@ -79,6 +79,9 @@ unsafe fn select_rings(
         }
     }
     let read = || sets.map(|set| bits(set).map(|bits| &*bits));
+    if let Some(count) = count.filter(|count| rings::has_instance(selected(*count, read()))) {
+        guard((), || rings::instances_watched(selected(count, read())));
+    }
     let Some(count) = count.filter(|count| Selecting::concerns(*count, read())) else {
         // SAFETY: as the caller promises.
         return unsafe { select_listeners(asked, sets, real) };
