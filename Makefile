@@ -6,11 +6,17 @@ SHELL := /bin/bash
 CARGO    ?= cargo
 TARGET   ?= target
 TRIPLE   := x86_64-unknown-linux-gnu
-BIN      := $(TARGET)/release
+# Profile of the programs. Those that the tests run may have `dev`, like the tests: `.ci/run` builds
+# all dependencies once in this way.
+PROFILE  ?= release
+OUT      := $(PROFILE:dev=debug)
+BIN      := $(TARGET)/$(OUT)
 IMAGES   := $(TARGET)/images
-GUEST    := $(TARGET)/$(TRIPLE)/release/taut-guest
+GUEST    := $(TARGET)/$(TRIPLE)/$(OUT)/taut-guest
 # Each selection of packages builds their dependencies with features of its own, so there are few.
 INSTALLED := --workspace --exclude taut-tests --exclude taut-guest --exclude taut-fuzz-targets --exclude taut-goals
+# Programs that the host and guest tiers run: what is installed, and examples.
+TESTED    := $(INSTALLED) --bins --lib --example tcp_program --example queue_pair_probe --example seqpacket --example datagrams
 TIERS     := --workspace --test launch --test host --test guest --test hidden
 # Tests of the guest tier that `make test` leaves to `make test-slow`.
 SLOW      := nested::frames_of_a_virtual_function nested::uplinks_on_debian_12s_kernel
@@ -30,68 +36,90 @@ demo: setup-run build images ## Boot two Debian VMs on a taut vSwitch, measure t
 
 .PHONY: build
 build: guest ## Build everything that is installed
-	$(CARGO) build --release $(INSTALLED) --bins --lib
+	$(CARGO) build --profile $(PROFILE) $(INSTALLED) --bins --lib
+
+# The host tier runs the static binary for VMs, too, as the agent of namespaces.
+.PHONY: build-tested
+build-tested: guest
+	$(CARGO) build --profile $(PROFILE) $(TESTED)
+	$(CARGO) build --workspace --example forbidden_acts
+	$(CARGO) test $(TIERS) --no-run
 
 # Guests unpack this binary into their memory. Without symbols it is a tenth as large.
 .PHONY: guest
 guest: ## Build the static binary for inside a VM
-	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --release -p taut-guest --target $(TRIPLE)
+	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --profile $(PROFILE) -p taut-guest --target $(TRIPLE)
 	@mkdir -p $(BIN) && rm -f $(BIN)/taut-guest && cp -p $(GUEST) $(BIN)/taut-guest
 
 .PHONY: pump
 pump: ## Build qp_pump, which measures queue pairs inside VMs: target/release/qp_pump
-	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --release -p taut-vmci-client --example qp_pump --target $(TRIPLE)
-	@mkdir -p $(BIN) && rm -f $(BIN)/qp_pump && cp -p $(TARGET)/$(TRIPLE)/release/examples/qp_pump $(BIN)/qp_pump
+	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --profile $(PROFILE) -p taut-vmci-client --example qp_pump --target $(TRIPLE)
+	@mkdir -p $(BIN) && rm -f $(BIN)/qp_pump && cp -p $(TARGET)/$(TRIPLE)/$(OUT)/examples/qp_pump $(BIN)/qp_pump
 
 .PHONY: images
 images: build ## Make the guest images (Debian's kernels with taut's guest as init)
 	@tools/images.sh $(BIN) $(IMAGES)
 
 .PHONY: test
-test: setup-test forget-skips lint test-unit test-host test-guest ## Run everything that CI runs
+test: setup-test forget-skips lint-text test-crates build-tested ## Run everything that CI runs
+	@tools/beside.sh "checks and the build for guests" $(MAKE) --no-print-directory beside-host -- \
+	  $(MAKE) --no-print-directory test-host
+	@$(MAKE) --no-print-directory test-guest
 	@if [ -s $(SKIPS) ]; then echo "left out, as TAUT_ALLOW_SKIP=$$TAUT_ALLOW_SKIP allows:"; \
 	  LC_ALL=C sort -u $(SKIPS) | sed 's/^/  /'; else echo "no test was left out"; fi
+
+# Tests of the host tier mostly wait. What they need not is built and checked meanwhile. Models come
+# first: they have target folders of their own, so that no build of the host tier waits for a lock.
+.PHONY: beside-host
+beside-host: test-models pump clippy deny
+	@tools/images.sh $(BIN) $(IMAGES)
 
 .PHONY: forget-skips
 forget-skips:
 	@rm -f $(SKIPS)
 
-.PHONY: test-unit
-test-unit: ## Tests that need nothing of the host
+.PHONY: test-unit test-crates test-models
+test-unit: test-crates test-models ## Tests that need nothing of the host
+
+test-crates:
 	$(CARGO) test --workspace
+
+# Models of threads' steps; and the fuzz programs compile.
+test-models:
 	$(CARGO) check --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz/check
 	$(CARGO) test --locked --manifest-path tests/loom/Cargo.toml --target-dir $(TARGET)/loom
 
 .PHONY: test-host
-test-host: build ## Tests that need root and network namespaces
-	$(CARGO) build --workspace --example forbidden_acts
-	$(CARGO) test $(TIERS) --no-run
+test-host: build-tested ## Tests that need root and network namespaces
 	$(SUDO) $(CARGO) test --workspace --test launch
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) $(CARGO) test --workspace --test host -- --test-threads=1
 
 .PHONY: test-guest
-test-guest: build images pump ## Tests that boot VMs in QEMU
-	$(CARGO) build --release $(INSTALLED) --example tcp_program --example queue_pair_probe --example seqpacket --example datagrams
-	$(CARGO) test $(TIERS) --no-run
+test-guest: build-tested pump ## Tests that boot VMs in QEMU
+	@tools/images.sh $(BIN) $(IMAGES)
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test guest -- --test-threads=1 $(SLOW:%=--skip %)
 
 .PHONY: test-slow
-test-slow: setup-test build images ## Tests that take many minutes, in nested hosts
-	$(CARGO) build --workspace --example forbidden_acts
-	$(CARGO) test $(TIERS) --no-run
+test-slow: setup-test build-tested ## Tests that take many minutes, in nested hosts
+	@tools/images.sh $(BIN) $(IMAGES)
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test guest -- --test-threads=1 $(SLOW)
 
 .PHONY: test-hidden
-test-hidden: setup-test build images pump ## Show that tests fail without a prerequisite
-	$(CARGO) build --release $(INSTALLED) --example tcp_program --example queue_pair_probe --example seqpacket --example datagrams
-	$(CARGO) test $(TIERS) --no-run
+test-hidden: setup-test build-tested pump ## Show that tests fail without a prerequisite
+	@tools/images.sh $(BIN) $(IMAGES)
 	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test hidden -- --test-threads=1 --nocapture
 
-.PHONY: lint
-lint: ## Format, clippy, shellcheck, licences and sources of dependencies
+.PHONY: lint lint-text clippy deny
+lint: lint-text clippy deny ## Format, clippy, shellcheck, licences and sources of dependencies
+
+lint-text:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy $(TIERS) --all-targets -- -D warnings
 	shellcheck $(SCRIPTS)
+
+clippy:
+	$(CARGO) clippy $(TIERS) --all-targets -- -D warnings
+
+deny:
 	@tools/deny.sh
 
 .PHONY: bench

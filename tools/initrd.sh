@@ -8,9 +8,9 @@ root=$work/root
 mkdir -p "$root"/{bin,sbin,dev,etc,modules}
 
 # libraries FILE: copies the libraries of a program or library, to the same paths. A static program
-# has none.
+# has none, and `ldd` fails for a file that is no program, such as an archive.
 libraries() {
-  ldd "$1" | { grep -o '/[^ ]*' || true; } | while read -r library; do install -D "$library" "$root$library"; done
+  { ldd "$1" 2>/dev/null || true; } | { grep -o '/[^ ]*' || true; } | while read -r library; do install -D "$library" "$root$library"; done
 }
 
 # program PATH…: copies programs into /bin, with their libraries.
@@ -22,19 +22,37 @@ program() {
   done
 }
 
+# unpacked IMAGES PACKAGE KERNEL: prints the folder with the modules of a kernel's package. The
+# first call unpacks it, which takes many seconds; it belongs to the owner of the images.
+unpacked() {
+  local images=$1 package=$2 kernel=$3 folder part
+  folder=$images/modules/$package
+  if [ ! -e "$folder" ]; then
+    mkdir -p "$images/modules"
+    part=$(mktemp -d "$images/modules/part.XXXXXX")
+    dpkg-deb -x "$images/packages/$package" "$part"
+    [ -e "$part/lib" ] || ln -s usr/lib "$part/lib"
+    depmod -b "$part" "$kernel"
+    rm -rf "${part:?}"/boot "${part:?}"/usr/share
+    chown -R --reference="$images" "$images/modules"
+    # Another call may have been faster.
+    mv -T "$part" "$folder" 2>/dev/null || rm -rf "$part"
+  fi
+  echo "$folder"
+}
+
 # add_modules IMAGES NAME MODULE…: copies these modules of the kernel of the guest image NAME, and
 # the modules that they need, to $root/modules. $root/modules/order lists them in load order, behind
 # those of the image.
 add_modules() {
-  local images=$1 name=$2 kernel module file object
+  local images=$1 name=$2 kernel package module file object
   (cd "$work" && cpio --quiet -idm modules/order <"$images/$name/initrd")
   mv "$work/modules/order" "$root/modules/order"
-  dpkg-deb -x "$images/packages/$(jq -r .package "$images/$name/info.json")" "$work/package"
-  [ -e "$work/package/lib" ] || ln -s usr/lib "$work/package/lib"
+  [ $# -gt 2 ] || return 0
   kernel=$(jq -r .kernel "$images/$name/info.json")
-  depmod -b "$work/package" "$kernel"
+  package=$(unpacked "$images" "$(jq -r .package "$images/$name/info.json")" "$kernel")
   for module in "${@:3}"; do
-    modprobe -d "$work/package" -S "$kernel" --show-depends "$module"
+    modprobe -d "$package" -S "$kernel" --show-depends "$module"
   done | awk '$1 == "insmod" && !seen[$2]++ {print $2}' | while read -r file; do
     object=$(basename "$file") object=${object%.xz}
     case $file in *.xz) xz -dc "$file" ;; *) cat "$file" ;; esac >"$root/modules/$object"

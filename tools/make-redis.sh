@@ -11,7 +11,8 @@ mkdir -p "$root"/{etc/taut,lib,tmp}
 # Debian's package of Redis' tools has the server as redis-check-rdb, without a service that starts
 # by itself.
 for file in sh sleep cat grep redis-check-rdb redis-cli redis-benchmark "${@:7}"; do
-  program "$(command -v "$file")"
+  # A path may also lead to a file that is not executable, such as a module of an interpreter.
+  case $file in */*) program "$file" ;; *) program "$(command -v "$file")" ;; esac
 done
 mv "$root/bin/redis-check-rdb" "$root/bin/redis-server"
 install -D "$library" "$root/usr/local/lib/libtaut_vmci.so"

@@ -163,6 +163,26 @@ impl Taut {
 
     /// Creates and starts a VM from a file's text, and waits until its agent answers.
     pub fn boot(&self, name: &str, text: &str) {
+        self.create(name, text);
+        self.ok(["vm", "start", "--wait", name]);
+    }
+
+    /// The same for several VMs, each with its name and the text of its file. They boot at the same
+    /// time.
+    pub fn boot_all<S: AsRef<str>>(&self, vms: impl IntoIterator<Item = (S, String)>) {
+        let start = |(name, text): (S, String)| {
+            self.create(name.as_ref(), &text);
+            self.ok(["vm", "start", name.as_ref()]);
+            name
+        };
+        let started: Vec<S> = vms.into_iter().map(start).collect();
+        for name in started {
+            self.ok(["vm", "start", "--wait", name.as_ref()]);
+        }
+    }
+
+    /// Creates a VM from a file's text.
+    fn create(&self, name: &str, text: &str) {
         let file = self.file(&format!("{name}.toml"), text);
         self.ok([
             OsStr::new("vm"),
@@ -172,7 +192,6 @@ impl Taut {
             "--name".as_ref(),
             name.as_ref(),
         ]);
-        self.ok(["vm", "start", "--wait", name]);
     }
 
     /// Returns all logs of the programs, for the message of a failed test.

@@ -11,7 +11,6 @@ use rustix::net::{SocketAddrUnix, SocketFlags, acceptfrom_with, getsockname, soc
 
 use crate::address::{self, Sees};
 use crate::gather;
-use crate::hidden::closing;
 use crate::listener::{hand_over, tcp_name};
 use crate::map::Machine;
 use crate::options::inherit;
@@ -44,7 +43,7 @@ pub(crate) fn look(
     let tcp = || match tcp() {
         Ok(accepted) => {
             // The number may have been closed without the library noticing.
-            let _ = closing(accepted);
+            let _ = rings::closing(accepted);
             Look::Tcp(accepted)
         }
         Err(Errno::AGAIN) => Look::Nothing,
@@ -93,7 +92,7 @@ fn vmci(fd: RawFd, listener: Listener, flags: c_int) -> Look {
     let only_v6 = option(fd, libc::SOL_IPV6, libc::IPV6_V6ONLY).is_ok_and(|set| set != 0);
     let peer = address::of_peer(map(), machine, port, Sees::at(local.ip(), only_v6));
     let no_delay = option(fd, libc::SOL_TCP, libc::TCP_NODELAY).is_ok_and(|set| set != 0);
-    let _ = closing(number);
+    let _ = rings::closing(number);
     if !TABLE.set(number, Held::Connection(Connection { cookie, peer, local, no_delay, unasked: false })) {
         complain!(
             "a VMCI connection was closed (EMFILE): descriptor {number} is beyond the table of {SLOTS}\n\

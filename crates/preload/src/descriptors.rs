@@ -9,7 +9,7 @@ use rustix::fs::fstat;
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::{Shutdown, listen};
 
-use crate::hidden::{closing, hide, is_there, lost, release, unhide};
+use crate::hidden::{hide, is_there, lost, release, unhide};
 use crate::listener::stays_tcp;
 use crate::lookup::{connection, listener};
 use crate::options::receive_buffer;
@@ -63,7 +63,7 @@ pub(crate) fn make_way(number: RawFd) -> Result<(), Errno> {
 /// Records that `to` has become a duplicate of `from`.
 pub(crate) fn duplicated(from: RawFd, to: RawFd, cloexec: bool) {
     // Either the duplicate has closed it, or the program has without the library noticing.
-    let _ = closing(to);
+    let _ = rings::closing(to);
     if !owns() {
         return;
     }

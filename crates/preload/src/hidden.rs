@@ -16,6 +16,10 @@ use crate::sys::{self, at};
 use crate::table::{Edge, Held, Listener, State};
 
 /// Hidden descriptors have at least this number, or half of the process's limit if that is less.
+///
+/// Below 1024: the kernel takes the greatest number ever used for the size of the sets of a
+/// `select` whose count is greater. Programs pass their limit of open files as the count, with sets
+/// of the usual size.
 const HIDDEN_FROM: u64 = 960;
 
 /// Duplicates a socket to a number that the program does not know.

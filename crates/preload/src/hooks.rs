@@ -6,6 +6,7 @@
 //! not cancelled. The real functions, in which it may be, are called outside.
 #![allow(unsafe_code, reason = "C functions with C pointers")]
 
+mod cancelling;
 mod connections;
 mod datagrams;
 mod descriptors;
@@ -46,24 +47,27 @@ fn before_files<const N: usize>(fds: [c_int; N]) {
     }
 }
 
-/// Prepares that a new process may get connections.
-fn before_sharing_all() {
+/// Prepares that a new process may get connections. Returns false, as there is nothing to undo.
+fn before_sharing_all() -> bool {
     if rings::is_on() {
         guard((), || rings::leave_if(true));
     }
     if gather::is_on() {
         guard((), gather::share_all);
     }
+    false
 }
 
-/// Prepares that another program replaces this one.
-fn before_exec() {
+/// Prepares that another program replaces this one. Returns what `rings::goes_on` undoes if that
+/// fails.
+fn before_exec() -> bool {
     if rings::is_on() {
         guard((), || rings::leave_if(true));
     }
     if gather::is_on() {
         guard((), gather::executes);
     }
+    rings::is_over()
 }
 
 /// Prepares that another number or writer may get a connection.

@@ -13,7 +13,7 @@
 //! listen *:6379  -> unix /run/taut/web1.sock    # on the host: that VM reaches it at CID 2
 //! local 10.0.0.6                                # local address of accepted connections
 //! patience 50 ms                                # timeout of a non-blocking connect
-//! rings on                                      # queue pairs, where there are some
+//! rings off                                     # no queue pairs, although there are some
 //! poll 50 us                                    # looks at queue pairs before a thread sleeps
 //! ```
 //!

@@ -47,6 +47,18 @@ impl Polled {
         self.all.items_mut()
     }
 
+    /// Removes the events of VMCI sockets that `is_right` does not find to be their listener's. It
+    /// gets the listener and the socket.
+    pub(crate) fn check(&mut self, program: &[pollfd], is_right: &dyn Fn(c_int, c_int) -> bool) {
+        let vmci = self.all.items_mut().iter_mut().skip(program.len());
+        for (place, vmci) in self.listeners.items().iter().zip(vmci) {
+            let listener = program.get(*place).map_or(-1, |one| one.fd);
+            if vmci.revents != 0 && !is_right(listener, vmci.fd) {
+                vmci.revents = 0;
+            }
+        }
+    }
+
     /// Stores the events for the program. Returns the number of its descriptors that have some.
     pub(crate) fn give_back(&self, program: &mut [pollfd]) -> c_int {
         for (to, from) in program.iter_mut().zip(self.all.items()) {
@@ -95,12 +107,13 @@ pub(crate) fn words(count: c_int) -> usize {
     usize::try_from(count).unwrap_or(0).div_ceil(BITS)
 }
 
+/// `FD_SETSIZE`, the size of the usual set.
+pub(crate) const USUAL: c_int = 1024;
+
 /// The count of a `select` as the kernel limits it: to the size of the process's table of
 /// descriptors. A program may pass more than its sets have bits for, such as `getdtablesize()`.
 /// `None` if the size cannot be read, for example because there is no descriptor left for it.
 pub(crate) fn limited(count: c_int) -> Option<c_int> {
-    // `FD_SETSIZE`, the size of the usual set.
-    const USUAL: c_int = 1024;
     if count <= USUAL { Some(count) } else { Some(count.min(table_size()?)) }
 }
 
@@ -214,6 +227,18 @@ mod tests {
         polled.all()[1].revents = libc::POLLHUP;
         assert_eq!(polled.give_back(&mut program), 1);
         assert_eq!(program[0].revents, libc::POLLIN);
+    }
+
+    #[test]
+    fn events_of_a_socket_that_is_not_the_listeners_do_not_count() {
+        let one = |fd| pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut program = [one(4), one(5)];
+        let mut polled = Polled::new(&program, &vmci_of);
+        for is_right in [true, false] {
+            polled.all()[2].revents = libc::POLLIN;
+            polled.check(&program, &|fd, vmci| is_right && (fd, vmci) == (5, 970));
+            assert_eq!(polled.give_back(&mut program), c_int::from(is_right));
+        }
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::os::fd::RawFd;
 
-use crate::hidden::closing;
 use crate::listener::{attach_again, hand_over};
+use crate::rings::closing;
 use crate::state::{TABLE, map};
 use crate::table::Held;
 use crate::{adopt, gather, lookup, rings};

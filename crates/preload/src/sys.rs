@@ -4,6 +4,8 @@
 #![allow(unsafe_code, reason = "descriptors by number and options by number")]
 
 mod blocked;
+mod deferred;
+mod faults;
 mod pieces;
 mod shared;
 mod threads;
@@ -14,17 +16,19 @@ use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix};
-use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use blocked::{Blocked, first_handler};
+pub(crate) use deferred::{Directly, Handling, Undisturbed, defer, defer_signals, thread_is_new};
+pub(crate) use faults::{FAULTS, are_faults_handled, faults_are_handled, look_for_fault_handlers};
 pub(crate) use pieces::{Pieces, Room};
-pub(crate) use shared::{Lock, Locked, Record, records};
+pub(crate) use shared::{Lock, Locked, Record, process_is_new, records};
 pub(crate) use threads::{after_fork, around_fork, at_end_of_thread, start_thread};
 
 /// Borrows the descriptor with this number, which belongs to the program.
@@ -109,8 +113,19 @@ pub(crate) fn pages(len: usize) -> Result<&'static mut [u8], Errno> {
 
 /// Milliseconds of the monotonic clock.
 pub(crate) fn milliseconds() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure is this frame's. This clock exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+/// The tick of the clock, whose last value the kernel keeps in the process's memory: some
+/// milliseconds long.
+pub(crate) fn tick() -> u32 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure is this frame's. This clock exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
+    (now.tv_sec as u32).wrapping_mul(1000).wrapping_add(now.tv_nsec as u32 / 1_000_000)
 }
 
 /// Ends the process.
@@ -164,9 +179,31 @@ impl Drop for NotCancelled {
     }
 }
 
+/// True once a thread may be cancelled at any instruction.
+static AT_ANY_INSTRUCTION: AtomicBool = AtomicBool::new(false);
+
+/// Records that a thread may be cancelled at any instruction (`PTHREAD_CANCEL_ASYNCHRONOUS`).
+pub(crate) fn cancels_at_any_instruction() {
+    AT_ANY_INSTRUCTION.store(true, SeqCst);
+}
+
+/// Runs a short decision without a point of cancellation: the thread is not cancelled meanwhile.
+/// Results in `otherwise` if that is not sure, and if the decision panics because of a bug in this
+/// library.
+#[inline]
+pub(crate) fn briefly<T>(otherwise: T, decision: impl FnOnce() -> T) -> T {
+    if AT_ANY_INSTRUCTION.load(Relaxed) {
+        return otherwise;
+    }
+    let _undisturbed = Undisturbed::begin();
+    catch_unwind(AssertUnwindSafe(decision)).unwrap_or(otherwise)
+}
+
 /// Runs a decision, during which the thread is not cancelled. If it panics because of a bug in this
-/// library, the program continues with `otherwise`.
+/// library, the program continues with `otherwise`. Handlers of signals that come meanwhile run
+/// afterwards, outside of everything that must be undone: they may leave by `longjmp`.
 pub(crate) fn guard<T>(otherwise: T, decision: impl FnOnce() -> T) -> T {
+    let _undisturbed = Undisturbed::begin();
     let _not_cancelled = NotCancelled::begin();
     catch_unwind(AssertUnwindSafe(decision)).unwrap_or(otherwise)
 }

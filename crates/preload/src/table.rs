@@ -11,6 +11,7 @@
 
 mod edge;
 mod gathering;
+mod skipped;
 mod slot;
 mod state;
 mod waited;

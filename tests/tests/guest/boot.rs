@@ -11,10 +11,10 @@ fn debian_kernels_talk_to_each_other_and_to_a_namespace() {
     let images: Vec<_> = Image::CLOUD.into_iter().filter_map(image).collect();
     assert!(!images.is_empty(), "there is no image with a cloud kernel\nhint: make images");
     let taut = Taut::start().with_lan();
-    let kernels = [&images[0], images.last().unwrap()];
-    for (index, image) in kernels.iter().enumerate() {
-        taut.boot(&format!("g{index}"), &direct(image, &format!("ip = \"10.72.0.{}/24\"", index + 1)));
-    }
+    taut.boot_all([
+        ("g0", direct(&images[0], "ip = \"10.72.0.1/24\"")),
+        ("g1", direct(images.last().unwrap(), "ip = \"10.72.0.2/24\"")),
+    ]);
     let users = ["g0", "g1"].map(|vm| {
         let status = taut.json(["vm", "show", vm])["status"].clone();
         let walls = WallsSeen::of(i32::try_from(status["pid"].as_i64().unwrap()).unwrap());
@@ -50,8 +50,10 @@ fn debian_kernels_talk_to_each_other_and_to_a_namespace() {
 fn guests_with_and_without_offloads_understand_each_other() {
     let taut = Taut::start().with_lan();
     let image = any_image();
-    taut.boot("with", &direct(&image, "ip = \"10.72.0.1/24\""));
-    taut.boot("without", &direct(&image, "ip = \"10.72.0.2/24\"\noffloads = false"));
+    taut.boot_all([
+        ("with", direct(&image, "ip = \"10.72.0.1/24\"")),
+        ("without", direct(&image, "ip = \"10.72.0.2/24\"\noffloads = false")),
+    ]);
     for (from, to) in [("with", "without"), ("without", "with")] {
         taut.ok(["bench", "stream", from, to, "--duration", "1"]);
     }
@@ -65,8 +67,7 @@ fn several_workers_serve_as_many_queues_as_a_guest_has_cpus() {
         let nic = format!("queues = {queues}\nip = \"10.72.0.{ip}/24\"");
         format!("vcpus = {cpus}\n{}", direct(&image, &nic))
     };
-    taut.boot("two", &file(2, 4, 1));
-    taut.boot("one", &file(1, 2, 2));
+    taut.boot_all([("two", file(2, 4, 1)), ("one", file(1, 2, 2))]);
     let ports = taut.json(["port", "list"]);
     let queues = |owner: &str| {
         let port = ports.as_array().unwrap().iter().find(|port| port["owner"] == owner).unwrap();

@@ -20,6 +20,8 @@ struct Host<'a> {
     files: &'a [PathBuf],
     /// Words of the kernel's command line.
     kernel: &'a str,
+    /// How QEMU emulates the CPUs: each by a thread (`multi`), or all by one (`single`).
+    threads: &'a str,
 }
 
 /// Two NUMA nodes.
@@ -37,9 +39,11 @@ const TWO_NODES: [&str; 12] = [
     "-numa",
     "node,nodeid=1,cpus=2-3,memdev=m1",
 ];
-const NUMA: Host<'_> = Host { hardware: &TWO_NODES, modules: &[], programs: &[], files: &[], kernel: "" };
+const NUMA: Host<'_> =
+    Host { hardware: &TWO_NODES, modules: &[], programs: &[], files: &[], kernel: "", threads: "multi" };
 
-/// A network card with a cable.
+/// A network card with a cable. The script removes the card. If CPUs have a thread each, QEMU 10.0
+/// sometimes ends then, by an assertion in `iotlb_to_section`.
 const CARD: Host<'_> = Host {
     hardware: &[
         "-smp",
@@ -55,6 +59,7 @@ const CARD: Host<'_> = Host {
     programs: &[],
     files: &[],
     kernel: "",
+    threads: "single",
 };
 
 /// Boots a host with the kernel of `image` that only runs a script, and checks that all its facts
@@ -95,7 +100,7 @@ fn run(image: &Path, host: &Host<'_>, script: &str) -> String {
             "-machine",
             "q35",
             "-accel",
-            "tcg,thread=multi",
+            &format!("tcg,thread={}", host.threads),
             "-cpu",
             "max",
         ])
@@ -161,6 +166,7 @@ fn virtual_functions_of_an_emulated_card() {
         programs: &["basename"],
         files: &[],
         kernel: "intel_iommu=on",
+        threads: "multi",
     };
     check(&image, &host, include_str!("nested/functions.sh"));
 }
@@ -174,6 +180,7 @@ fn frames_of_a_virtual_function() {
         programs: &["basename", "cpio", "ping", "seq"],
         files: &[image.join("vmlinuz"), image.join("initrd")],
         kernel: "intel_iommu=on",
+        threads: "multi",
     };
     check(&image, &host, include_str!("nested/frames.sh"));
 }
@@ -194,6 +201,7 @@ fn uplinks_on_debian_12s_kernel() {
         programs: &["bridge", "iperf3", "ping", "ss", "tc", "umount", host.to_str().unwrap()],
         files: &[],
         kernel: "",
+        threads: "multi",
     };
     check(&image, &host, include_str!("nested/uplinks.sh"));
 }

@@ -138,13 +138,11 @@ echo "client: done."
     }
     let taut = Taut::start();
     let image = any_image();
-    let boot = |name: &str, cid: u32, domain: &str, script: &str| {
+    taut.boot_all([("server", 101, SERVER), ("client", 102, CLIENT)].map(|(name, cid, script)| {
         let guest = guest_with(&taut, &image, name, [MAP, script], &[]);
-        taut.boot(name, &vm_file(&guest, &format!("[vmci]\ncid = {cid}\ndomains = [\"{domain}\"]")));
-    };
-    boot("server", 101, "shop", SERVER);
+        (name, vm_file(&guest, &format!("[vmci]\ncid = {cid}\ndomains = [\"shop\"]")))
+    }));
     printed(&taut, "server", &["server: up."]);
-    boot("client", 102, "shop", CLIENT);
     printed(&taut, "client", &["client: got"]);
     let log = printed(&taut, "client", &["client: done."]);
     assert!(log.contains("client: got value."), "{log}");
@@ -179,13 +177,10 @@ echo "client: done."
     let program = bin_dir().join("examples/tcp_program");
     for image in Image::CLOUD.into_iter().filter_map(image) {
         let taut = Taut::start();
-        let boot = |name: &str, cid: u32, script: &str| {
+        taut.boot_all([("server", 101, SERVER), ("client", 102, CLIENT)].map(|(name, cid, script)| {
             let guest = guest_with(&taut, &image, name, [MAP, script], std::slice::from_ref(&program));
-            taut.boot(name, &vm_file(&guest, &format!("[vmci]\ncid = {cid}\ndomains = [\"shop\"]")));
-        };
-        boot("server", 101, SERVER);
-        printed(&taut, "server", &["speed: ready."]);
-        boot("client", 102, CLIENT);
+            (name, vm_file(&guest, &format!("[vmci]\ncid = {cid}\ndomains = [\"shop\"]")))
+        }));
         let log = printed(&taut, "client", &["client: done."]);
         let lines: Vec<_> =
             log.lines().filter(|line| line.contains("gather ") && line.contains("speed:")).collect();
@@ -208,7 +203,7 @@ iperf3 -s -p 5201 &
 echo "server: up."
 "#;
     const CLIENT: &str = r#"
-until redis-cli -h 10.0.0.7 ping; do sleep 0.5; done
+until redis-cli -h 10.0.0.7 ping && iperf3 -c 10.0.0.7 -p 5201 -n 1K; do sleep 0.5; done
 for how in "" -R --bidir; do iperf3 -c 10.0.0.7 -p 5201 -n 64M -l 128K $how && echo "iperf3: ended $how."; done
 redis-cli -h 10.0.0.7 -x set big </bin/redis-server
 { cat /bin/redis-server; echo; } | sha1sum
@@ -219,15 +214,14 @@ echo "client: done."
     let taut = Taut::start();
     let image = any_image();
     let programs = ["/usr/bin/iperf3", "/usr/bin/sha1sum"].map(PathBuf::from);
-    let boot = |name: &str, cid: u32, script: &str| {
+    let vms = [("rings-server", 103, SERVER), ("rings-client", 104, CLIENT)];
+    taut.boot_all(vms.map(|(name, cid, script)| {
         let script = format!("{WAIT}{script}");
         let guest = guest_with(&taut, &image, name, [MAP, &script], &programs);
         let vmci = format!("[vmci]\nqueue_pairs = \"16MiB\"\ncid = {cid}\ndomains = [\"rings\"]");
-        taut.boot(name, &vm_file(&guest, &vmci));
-    };
-    boot("rings-server", 103, SERVER);
+        (name, vm_file(&guest, &vmci))
+    }));
     printed(&taut, "rings-server", &["server: up."]);
-    boot("rings-client", 104, CLIENT);
     let log = printed(&taut, "rings-client", &["client: done."]);
     assert!(log.contains(": in channel "), "{log}");
     assert!(taut.ok(["vm", "log", "rings-server"]).contains(": in channel "));

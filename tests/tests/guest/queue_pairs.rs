@@ -91,10 +91,13 @@ echo "probe: done."
         "memory = \"256MiB\"",
         "memory = \"256MiB\"\nvcpus = 2\nplacement = { vcpus_per_node = 1, min_vcpus = 2 }",
     ];
-    for (image, head) in images.into_iter().zip(heads.into_iter().cycle()) {
-        let vm = image.file_name().unwrap().to_str().unwrap().replace('.', "-");
-        let guest = guest_with_probe(&taut, &image, &vm, SCRIPT);
-        taut.boot(&vm, &vm_file(&guest, head, "queue_pairs = \"16MiB\""));
+    let name = |image: &PathBuf| image.file_name().unwrap().to_str().unwrap().replace('.', "-");
+    let vms: Vec<String> = images.iter().map(name).collect();
+    taut.boot_all(vms.iter().zip(images).zip(heads.into_iter().cycle()).map(|((vm, image), head)| {
+        let guest = guest_with_probe(&taut, &image, vm, SCRIPT);
+        (vm, vm_file(&guest, head, "queue_pairs = \"16MiB\""))
+    }));
+    for vm in vms {
         let log = printed(&taut, &vm, "probe: done.");
         let channels =
             format!("{} channels with rings of {} bytes", geometry.channels(), geometry.ring_len());
@@ -153,11 +156,11 @@ fn bytes_go_through_rings_of_both_guests_or_of_one() {
     );
     let taut = Taut::start();
     let image = any_image();
-    for (vm, script, cid) in [("server", server, 1001), ("client", client, 1002)] {
+    taut.boot_all([("server", server, 1001), ("client", client, 1002)].map(|(vm, script, cid)| {
         let guest = guest_with_probe(&taut, &image, vm, &script);
         let vmci = format!("queue_pairs = \"16MiB\"\ndomains = [\"pairs\"]\ncid = {cid}");
-        taut.boot(vm, &vm_file(&guest, "memory = \"256MiB\"", &vmci));
-    }
+        (vm, vm_file(&guest, "memory = \"256MiB\"", &vmci))
+    }));
     let log = printed(&taut, "client", "pump: done.");
     let both = ("ring".to_owned(), "ring".to_owned());
     let one = ("packets".to_owned(), "ring".to_owned());
@@ -240,12 +243,12 @@ fn each_fabric_has_the_queue_pairs_of_a_running_vm() {
 fn bench_measures_queue_pairs_between_guests_that_have_them() {
     let taut = Taut::start();
     let image = any_image();
-    for (vm, cid, queue_pairs) in
-        [("a", 1001, "queue_pairs = \"16MiB\""), ("b", 1002, "queue_pairs = \"16MiB\""), ("c", 1003, "")]
-    {
+    let vms =
+        [("a", 1001, "queue_pairs = \"16MiB\""), ("b", 1002, "queue_pairs = \"16MiB\""), ("c", 1003, "")];
+    taut.boot_all(vms.map(|(vm, cid, queue_pairs)| {
         let vmci = format!("{queue_pairs}\ndomains = [\"pairs\"]\ncid = {cid}");
-        taut.boot(vm, &vm_file(&image, "memory = \"256MiB\"", &vmci));
-    }
+        (vm, vm_file(&image, "memory = \"256MiB\"", &vmci))
+    }));
     let bench = |ends: [&str; 2], more: &str| {
         let words = format!("bench vsock {} {} --against ring --socket-size 64KiB {more}", ends[0], ends[1]);
         let words: Vec<_> = words.split_whitespace().map(str::to_owned).collect();

@@ -75,6 +75,8 @@ fn run(shared: &Shared) {
     let epoll = lock(&shared.switch).epoll.clone();
     let mut now = Instant::now();
     let mut looked = now;
+    // Nothing but an empty round has taken time since the clock was read.
+    let mut now_is_fresh = false;
     let mut sharing = Sharing::default();
     let mut affinity = CpuAffinity::default();
     loop {
@@ -102,7 +104,10 @@ fn run(shared: &Shared) {
         while shared.waiting.load(SeqCst) > 0 {
             std::thread::yield_now();
         }
-        now = Instant::now();
+        if worked || !now_is_fresh {
+            now = Instant::now();
+        }
+        now_is_fresh = false;
         if worked {
             sharing.worked(last_shown);
         }
@@ -112,7 +117,10 @@ fn run(shared: &Shared) {
             _ => {
                 if shares_cpu && !worked && sharing.should_yield(now) {
                     std::thread::yield_now();
-                    sharing.yielded(now.elapsed());
+                    let after = Instant::now();
+                    sharing.yielded(after.saturating_duration_since(now));
+                    now = after;
+                    now_is_fresh = true;
                 }
                 continue;
             }
@@ -124,6 +132,7 @@ fn run(shared: &Shared) {
         }
         shared.asleep.store(false, Relaxed);
         now = Instant::now();
+        now_is_fresh = ready.is_empty();
         looked = now;
         if !ready.is_empty() {
             let mut switch = lock(&shared.switch);

@@ -1,6 +1,7 @@
 //! VMs and microguests of a lab.
 
 use super::Lab;
+use super::extended_image::boot_lines;
 use crate::machine::Doc;
 use crate::reason::{Measured, NotMeasured};
 
@@ -42,8 +43,7 @@ impl Lab<'_> {
         if !self.machine.exists(&folder.join("info.json")) {
             return Err(NotMeasured::because(format!("the image {image} is not made: make images")));
         }
-        let folder = folder.display();
-        Ok(format!("[boot]\nkernel = \"{folder}/vmlinuz\"\ninitrd = \"{folder}/initrd\"\n"))
+        Ok(boot_lines(&folder))
     }
 
     /// Version of an image's kernel.

@@ -108,6 +108,38 @@ impl Text {
         self.all_between(before, after).iter().map(|text| number(text)).collect()
     }
 
+    /// Returns the lines between the first one that begins with `before` and the next one that
+    /// begins with `after`.
+    pub fn section(&self, before: &str, after: &str) -> Measured<Self> {
+        #[cfg(test)]
+        if let Some(grant) = self.grant() {
+            return Ok(Self::granted(grant.clone()));
+        }
+        let lines: Vec<&str> = self.as_str().lines().collect();
+        let begin = lines.iter().position(|line| line.starts_with(before));
+        let rest = begin.map_or(&[][..], |begin| &lines[begin + 1..]);
+        let end = rest.iter().position(|line| line.starts_with(after));
+        end.map(|end| Self::from(rest[..end].join("\n"))).ok_or_else(|| missing(before, after))
+    }
+
+    /// Returns the number in the column `name` of a table of quoted values that commas separate: a
+    /// line of names, and a line of values behind it.
+    pub fn column(&self, name: &str) -> Measured<f64> {
+        #[cfg(test)]
+        if let Some(grant) = self.grant() {
+            return Ok(grant.number());
+        }
+        let cells = |line: &str| -> Vec<String> {
+            line.trim().trim_matches('"').split("\",\"").map(str::to_owned).collect()
+        };
+        let mut lines = self.as_str().lines().skip_while(|line| !line.contains(&format!("\"{name}\"")));
+        let names = lines.next().map(cells).unwrap_or_default();
+        let values = lines.next().map(cells).unwrap_or_default();
+        let value = names.iter().position(|other| other == name).and_then(|at| values.get(at));
+        let missing = || NotMeasured::because(format!("there is no column `{name}` in the output"));
+        number(value.filter(|_| names.len() == values.len()).ok_or_else(missing)?)
+    }
+
     /// Returns the whole text as a number.
     pub fn number(&self) -> Measured<f64> {
         #[cfg(test)]
@@ -182,6 +214,31 @@ mod tests {
         assert!(text.number_between("lost ", " %").is_err());
         assert!(text.number_between("took ", " ms").is_err());
         assert_eq!(text.between("ok. 12 ", ""), Ok("passed; 0 failed".to_owned()));
+    }
+
+    #[test]
+    fn a_section_has_both_of_its_ends() {
+        let text = Text::from("OK 1025\na\nstatus\nb\nstatus 0.\n");
+        assert_eq!(text.section("OK ", "status 0.").unwrap().as_str(), "a\nstatus\nb");
+        assert_eq!(Text::from("OK 7\nstatus 0.\n").section("OK ", "status 0.").unwrap().as_str(), "");
+        assert!(text.section("OK ", "status 1.").is_err());
+        assert!(text.section("NO ", "status 0.").is_err());
+        assert!(Text::from("status 0.\nOK 7\n").section("OK ", "status 0.").is_err());
+    }
+
+    #[test]
+    fn a_column_is_found_by_its_name() {
+        let text = Text::from("warning\n\"test\",\"rps\",\"p50\"\n\"ECHO 00\",\"810.5\",\"0.655\"\n");
+        assert_eq!((text.column("rps"), text.column("p50")), (Ok(810.5), Ok(0.655)));
+        for (text, name) in [
+            ("\"test\",\"rps\"\n\"ECHO\",\"1\"\n", "p50"),
+            ("\"test\",\"p50\"\n", "p50"),
+            ("\"test\",\"p50\",\"p99\"\n\"ECHO\",\"1\"\n", "p50"),
+            ("\"test\",\"p50\"\n\"ECHO\",\"nan\"\n", "p50"),
+            ("", "p50"),
+        ] {
+            assert!(Text::from(text).column(name).is_err(), "{text}");
+        }
     }
 
     #[test]

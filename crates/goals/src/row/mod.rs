@@ -25,6 +25,13 @@ pub struct Row {
     pub run: fn(&mut Lab, &mut Results) -> Measured<()>,
 }
 
+impl Row {
+    /// Returns the IDs of its goals that contain `part`.
+    pub fn goals_with(&self, part: &str) -> Vec<&'static str> {
+        self.goals.iter().map(|goal| goal.id).filter(|id| id.contains(part)).collect()
+    }
+}
+
 /// A goal of a row.
 #[derive(Debug, Clone, Copy)]
 pub struct Goal {

@@ -3,6 +3,8 @@
 
 mod messages;
 mod processes;
+mod programs;
+mod sockets;
 mod streams;
 
 use std::ffi::{c_int, c_void};
@@ -11,11 +13,13 @@ use std::mem::size_of;
 use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-pub(crate) use messages::pass;
+pub(crate) use messages::{pass, receive_descriptor};
 pub(crate) use processes::{
     HANDLED, alarm, block, handle, in_child, in_vfork_child, kill, start_child, start_child_by_system_call,
     wait_child,
 };
+pub(crate) use programs::{execute_with, spawn_with, temporary};
+pub(crate) use sockets::{linger_reset, select_writable, stream_of};
 pub(crate) use streams::{
     End, WRITTEN, become_echo, become_true, exit, exit_at_fault, recvmmsg, send_timeout, sendmmsg,
     start_thread_that_ends, write_by_dprintf, write_by_stream, write_in_handler, write_unreadable,

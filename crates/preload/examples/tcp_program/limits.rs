@@ -18,7 +18,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 ];
 
 /// Raises the limit of open files as far as it goes, at most to this number. Returns the limit.
-fn allow(files: u64) -> u64 {
+pub(crate) fn allow(files: u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure is this frame's.
     answer(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }).unwrap();

@@ -4,6 +4,7 @@
 //! `tcp_program SCENARIO` runs one scenario, between two ends in this process at the loopback
 //! address or, for some scenarios, in several processes. `tcp_program speed` measures small writes
 //! (`speed.rs`), `tcp_program writes` and `tcp_program writes_of_child` count their system calls.
+//! `tcp_program model` compares operations on two connections (`model/mod.rs`).
 //! `tcp_program unreadable`, `tcp_program replaced` and `tcp_program spawns` do what differs from
 //! TCP.
 
@@ -16,6 +17,7 @@ mod descriptors;
 mod gathering;
 mod limits;
 mod listening;
+mod model;
 mod options;
 mod processes;
 mod rings;
@@ -24,6 +26,7 @@ mod signals;
 mod speed;
 mod unseen;
 mod waiting;
+mod watching;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -47,6 +50,7 @@ const SCENARIOS: &[&[Scenario]] = &[
     signals::SCENARIOS,
     unseen::SCENARIOS,
     waiting::SCENARIOS,
+    watching::SCENARIOS,
 ];
 
 fn main() {
@@ -54,6 +58,8 @@ fn main() {
     let all = SCENARIOS.iter().flat_map(|list| list.iter());
     if name == "inherited" {
         processes::inherited();
+    } else if name == "model" {
+        model::run();
     } else if name == "speed" {
         speed::run();
     } else if name == "writes" {

@@ -7,9 +7,10 @@ use rustix::io::Errno;
 
 use super::{before_files, before_sharing, fail, guard};
 use crate::descriptors::{self, duplicated, make_way, set_cloexec};
-use crate::hidden::{closing, is_there};
+use crate::hidden::is_there;
 use crate::listener::{arm, stays_tcp};
 use crate::lookup::listener;
+use crate::rings::closing;
 use crate::state::{TABLE, owns};
 use crate::table::Watch;
 use crate::tcp_accept::{Turn, in_turn};
@@ -184,6 +185,9 @@ fn around_fcntl(fd: c_int, command: c_int, argument: usize, call: impl Fn() -> c
         before_files([fd]);
     }
     let result = call();
+    if command == libc::F_SETFL && rings::concerns(fd) {
+        guard((), || rings::mode_changed(fd));
+    }
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => finish(fd, result, command == libc::F_DUPFD_CLOEXEC),
         libc::F_SETFD if result == 0 && TABLE.is_held(fd) => {
@@ -227,7 +231,12 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
         (operation != libc::EPOLL_CTL_DEL && !event.is_null()).then(|| unsafe { event.read_unaligned() });
     let watch = asked.map(|event| Watch { epoll, events: event.events, data: event.u64 });
     match watch {
-        Some(watch) => TABLE.watched(fd, watch),
+        Some(watch) => {
+            TABLE.watched(fd, watch);
+            if rings::is_on() && rings::has_instance([fd].into_iter()) {
+                guard((), || rings::instances_watched([fd].into_iter()));
+            }
+        }
         None => TABLE.unwatched(fd, epoll),
     }
     if TABLE.may_listen(fd) {

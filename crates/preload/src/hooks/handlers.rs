@@ -1,17 +1,22 @@
 //! Functions that install signal handlers. A handler may write to the same connection as the thread
-//! that it interrupts, so from then on signals are blocked for that time.
+//! that it interrupts, so from then on signals wait for that time.
 
 use std::ffi::c_int;
 
 use libc::sighandler_t;
 
 use super::guard;
+use crate::sys::{Directly, FAULTS, Handling, defer, faults_are_handled};
 use crate::{gather, real, waiting};
 
 /// Prepares that the program handles a signal, unless it is one of its own instructions.
 fn before_handling(signal: c_int, handler: sighandler_t) {
+    let is_handler = handler != libc::SIG_DFL && handler != libc::SIG_IGN;
+    if is_handler && FAULTS.contains(&signal) {
+        faults_are_handled();
+    }
     let own = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
-    if !own.contains(&signal) && handler != libc::SIG_DFL && handler != libc::SIG_IGN {
+    if is_handler && !own.contains(&signal) {
         if gather::is_on() {
             guard((), gather::handles_signals);
         } else {
@@ -30,16 +35,42 @@ pub(crate) unsafe extern "C" fn sigaction(
     action: *const libc::sigaction,
     before: *mut libc::sigaction,
 ) -> c_int {
-    if !action.is_null() {
-        // SAFETY: as the caller promises.
-        before_handling(signal, unsafe { (*action).sa_sigaction });
-    }
+    let known = Handling::of(signal);
+    // SAFETY: as the caller promises.
+    let mut changed = (!action.is_null()).then(|| unsafe { action.read() });
+    let is_deferred = changed.as_mut().is_some_and(|action| {
+        before_handling(signal, action.sa_sigaction);
+        defer(signal, action)
+    });
+    let action = changed.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: as the caller promises.
     let result = unsafe { real::sigaction(signal, action, before) };
+    if result != 0 && is_deferred {
+        known.store(signal);
+    }
+    if result == 0 && !before.is_null() {
+        // SAFETY: as the caller promises; the real function has stored it.
+        known.show(unsafe { &mut *before });
+    }
     if !action.is_null() {
         waiting::handlers_changed();
     }
     result
+}
+
+/// Defers a handler that the C library has just installed.
+fn defer_installed(signal: c_int) {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: only asks; the structure is this frame's.
+    if unsafe { real::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } != 0 {
+        return;
+    }
+    // SAFETY: zeroed, then filled by the call.
+    let mut action = unsafe { action.assume_init() };
+    if defer(signal, &mut action) {
+        // SAFETY: the action that the kernel has, with the library's handler.
+        unsafe { real::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    }
 }
 
 macro_rules! handlers {
@@ -52,10 +83,15 @@ macro_rules! handlers {
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub(crate) unsafe extern "C" fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t {
                 before_handling(signal, handler);
+                let known = Handling::of(signal);
+                // Until the handler is deferred, the kernel calls it directly.
+                let directly = Directly::begin();
                 // SAFETY: as the caller promises. `SIG_ERR` is -1.
                 let before = unsafe { real::$name(signal, handler) }.cast_unsigned();
+                defer_installed(signal);
+                drop(directly);
                 waiting::handlers_changed();
-                before
+                known.address(before)
             }
         )*
     };

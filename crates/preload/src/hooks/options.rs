@@ -141,7 +141,11 @@ pub(crate) unsafe extern "C" fn setsockopt(
         }
     }
     // SAFETY: as the caller promises.
-    unsafe { real::setsockopt(fd, level, name, value, len) }
+    let result = unsafe { real::setsockopt(fd, level, name, value, len) };
+    if level == libc::SOL_SOCKET && rings::concerns(fd) {
+        guard((), || rings::mode_changed(fd));
+    }
+    result
 }
 
 /// The VMCI connection that a descriptor outside the table is, made by another program. Only looked
@@ -206,6 +210,9 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usi
         return 0;
     }
     let result = call();
+    if request == libc::FIONBIO && rings::concerns(fd) {
+        guard((), || rings::mode_changed(fd));
+    }
     if !TABLE.is_held(fd) {
         return result;
     }

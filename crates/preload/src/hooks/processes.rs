@@ -15,9 +15,11 @@ macro_rules! after {
             /// As the C library's.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub(crate) unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
-                $prepare();
+                let prepared = $prepare();
                 // SAFETY: as the caller promises.
-                unsafe { real::$name($($argument),*) }
+                let result = unsafe { real::$name($($argument),*) };
+                rings::goes_on(prepared);
+                result
             }
         )*
     };
@@ -102,6 +104,7 @@ pub(crate) unsafe extern "C" fn popen(command: *const c_char, kind: *const c_cha
 
 /// Sends gathered bytes before the process ends.
 pub(super) fn ends() {
+    rings::is_over();
     if gather::is_on() {
         guard((), gather::ends);
     }

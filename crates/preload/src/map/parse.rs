@@ -27,7 +27,7 @@ impl Map {
             listens: Vec::new(),
             locals: Vec::new(),
             patience: PATIENCE,
-            rings: false,
+            rings: true,
             poll: Duration::ZERO,
         };
         for (number, line) in text.lines().enumerate() {

@@ -73,8 +73,8 @@ fn patience_is_read() {
 }
 
 #[test]
-fn queue_pairs_are_off_and_calls_do_not_look_unless_a_line_says_so() {
-    assert!(!map("").rings && map("rings on").rings && !map("rings off").rings);
+fn queue_pairs_are_on_and_calls_do_not_look_unless_a_line_says_so() {
+    assert!(map("").rings && map("rings on").rings && !map("rings off").rings);
     for (text, time) in [("", 0), ("poll 50us", 50), ("poll 20 us", 20), ("poll 0us", 0)] {
         assert_eq!(map(text).poll, Duration::from_micros(time), "{text}");
     }

@@ -15,7 +15,7 @@ use crate::gather;
 use crate::hidden::{end_control, hide};
 use crate::say::tell;
 use crate::state::{TABLE, owns};
-use crate::sys::at;
+use crate::sys::{Undisturbed, at};
 use crate::table::{Held, Way};
 
 /// Longest time that the host may take.
@@ -54,6 +54,8 @@ pub(crate) fn is_attached(fd: RawFd) -> bool {
             Way::Packets | Way::Refused => return false,
             Way::Asking => pause(),
             Way::Open => {
+                // A handler of this thread would wait for it.
+                let _undisturbed = Undisturbed::begin();
                 if TABLE.change_way(fd, Way::Open, Way::Asking) {
                     OPEN.fetch_sub(1, Relaxed);
                     let way = attach(fd);
@@ -99,10 +101,10 @@ fn ask(fd: RawFd) -> Result<u32, NotAttached> {
         return Err(NotAttached::NotAStream(None));
     }
     let granted = Granted::ask(&settings.service, stream, &settings.region, PATIENCE)?;
+    let index = granted.channel.index();
+    Pair::begin(index, cookie, granted.by_packets).map_err(std::io::Error::from)?;
     // If there is no number for it, the host takes the channel back.
     let control = hide(granted.control.as_raw_fd(), true).map_err(std::io::Error::from)?;
-    let index = granted.channel.index();
-    Pair::begin(index, cookie, granted.by_packets);
     TABLE.set_control(fd, Some(control));
     Ok(index)
 }
@@ -134,6 +136,9 @@ pub(super) fn forked(all: bool) {
         let way = TABLE.way(fd);
         if way == Way::Asking || all && way == Way::Open {
             TABLE.set_way(fd, Way::Refused);
+        }
+        if let Some(pair) = Pair::known(fd) {
+            pair.set_shared();
         }
     }
     TABLE.inherit_edges();

@@ -4,18 +4,18 @@ use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use taut_queue_pair::Direction;
 
 use super::attach::is_attached;
 use super::input::Input;
+use super::mode::limit_of;
 use super::output::Output;
 use super::record::{Pair, Stop};
 use super::settings::settings;
 use super::wait::{AFTER_HANGUP, Armed, Polled, Waiter, pause};
-use crate::sys::{Pieces, Room, at, guard};
+use crate::sys::{Pieces, Room, are_faults_handled, at, guard};
 use crate::waiting::{Signals, Woken, wait_for};
 
 /// The result of a call.
@@ -68,17 +68,18 @@ enum Step {
 }
 
 fn step(fd: RawFd, cookie: &mut Option<u64>, act: impl FnOnce(&Pair) -> Result<Option<usize>, Stop>) -> Step {
-    if !is_attached(fd) {
-        return if cookie.is_some() { Step::Failed(Errno::BADF) } else { Step::Kernel };
-    }
-    let Some(pair) = Pair::of(fd) else {
-        return if cookie.is_some() { Step::Failed(Errno::BADF) } else { Step::Kernel };
-    };
+    let pair = Pair::now(fd).or_else(|| is_attached(fd).then(|| Pair::now(fd))?);
+    let Some(pair) = pair else { return without_channel(fd, *cookie) };
     // The number may have become another connection while the call waited.
     if *cookie.get_or_insert(pair.cookie()) != pair.cookie() {
         return Step::Failed(Errno::BADF);
     }
     match act(&pair) {
+        // The fabric ends a channel whose connection was closed unseen.
+        Ok(Some(0)) | Err(Stop::Failed(_)) if pair.has_gone() && Pair::of(fd).is_none() => {
+            super::leave::forget(fd);
+            Step::Kernel
+        }
         Ok(Some(count)) => Step::Moved(count),
         Ok(None) => Step::Nothing,
         Err(Stop::Left) => {
@@ -89,13 +90,25 @@ fn step(fd: RawFd, cookie: &mut Option<u64>, act: impl FnOnce(&Pair) -> Result<O
     }
 }
 
+/// The step of a call on a descriptor without a channel. `cookie` is that of the connection on
+/// which the call has waited. Another thread may have had it leave its channel meanwhile, and then
+/// the call goes on with the kernel, or its number may have become another file.
+fn without_channel(fd: RawFd, cookie: Option<u64>) -> Step {
+    match cookie {
+        Some(cookie) if at(fd).and_then(sockopt::socket_cookie) != Ok(cookie) => Step::Failed(Errno::BADF),
+        _ => Step::Kernel,
+    }
+}
+
 /// Receives bytes. `None` if the program's own call goes to the kernel.
 pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<Answer> {
     let (peeks, all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
     let wanted = target.len();
     let (mut done, mut limit, mut cookie) = (0, None, None);
     loop {
-        if let Target::Room(room) = target {
+        if let Target::Room(room) = target
+            && are_faults_handled()
+        {
             room.touch(guard(0, || Pair::known(fd).map_or(0, |pair| pair.hint(Direction::In))).min(wanted));
         }
         let step = guard(Step::Kernel, || {
@@ -113,7 +126,7 @@ pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<
                 else {
                     return Some(Ok(count));
                 };
-                let ended = guard(true, || Pair::of(fd).is_none_or(|pair| pair.has_ended()));
+                let ended = guard(true, || Pair::now(fd).is_none_or(|pair| pair.has_ended()));
                 if ended || until.is_some_and(|until| Instant::now() >= until) {
                     return Some(Ok(count));
                 }
@@ -135,7 +148,7 @@ pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<
         let end = |error| Some(if done > 0 { Ok(done) } else { Err(error) });
         let Some(until) = *limit.get_or_insert_with(|| guard(None, || limit_of(fd, flags, Timeout::Recv)))
         else {
-            guard((), || Pair::of(fd).iter().for_each(Pair::found_nothing));
+            guard((), || Pair::now(fd).iter().for_each(Pair::found_nothing));
             return end(Errno::AGAIN);
         };
         match sleep(fd, Direction::In, until) {
@@ -150,7 +163,10 @@ pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<
 /// Sends bytes. `None` if the program's own call goes to the kernel.
 pub(crate) fn send(fd: RawFd, pieces: &Pieces<'_>, flags: i32) -> Option<Answer> {
     let (mut done, mut limit, mut cookie) = (0, None, None);
-    pieces.touch(guard(0, || Pair::known(fd).map_or(0, |pair| pair.hint(Direction::Out))).min(pieces.len()));
+    if are_faults_handled() {
+        let likely = guard(0, || Pair::known(fd).map_or(0, |pair| pair.hint(Direction::Out)));
+        pieces.touch(likely.min(pieces.len()));
+    }
     loop {
         let step =
             guard(Step::Kernel, || step(fd, &mut cookie, |pair| Output::lock(pair)?.put(pieces, done)));
@@ -166,13 +182,13 @@ pub(crate) fn send(fd: RawFd, pieces: &Pieces<'_>, flags: i32) -> Option<Answer>
             Step::Failed(_) if done > 0 => return Some(Ok(done)),
             Step::Failed(error) => return Some(Err(error)),
             // Before another look: room that comes from now on is an event.
-            Step::Nothing if super::watch::lacks_room(fd) => continue,
+            Step::Nothing if super::reports::lacks_room(fd) => continue,
             Step::Nothing => {}
         }
         let end = |error| Some(if done > 0 { Ok(done) } else { Err(error) });
         let Some(until) = *limit.get_or_insert_with(|| guard(None, || limit_of(fd, flags, Timeout::Send)))
         else {
-            guard((), || Pair::of(fd).iter().for_each(Pair::found_nothing));
+            guard((), || Pair::now(fd).iter().for_each(Pair::found_nothing));
             return end(Errno::AGAIN);
         };
         match sleep(fd, Direction::Out, until) {
@@ -182,17 +198,6 @@ pub(crate) fn send(fd: RawFd, pieces: &Pieces<'_>, flags: i32) -> Option<Answer>
             Woken::Failed(error) => return end(error),
         }
     }
-}
-
-/// Time until which a call waits, if that is limited; `None` if it does not wait.
-#[allow(clippy::option_option, reason = "waits, and for how long")]
-fn limit_of(fd: RawFd, flags: i32, timeout: Timeout) -> Option<Option<Instant>> {
-    let socket = at(fd).ok()?;
-    if flags & libc::MSG_DONTWAIT != 0 || fcntl_getfl(socket).ok()?.contains(OFlags::NONBLOCK) {
-        return None;
-    }
-    let limit = sockopt::socket_timeout(socket, timeout).ok().flatten();
-    Some(limit.map(|limit| Instant::now() + limit))
 }
 
 /// What a thread does before it sleeps.
@@ -212,7 +217,7 @@ fn sleep(fd: RawFd, direction: Direction, until: Option<Instant>) -> Woken {
         return Woken::Ready;
     }
     let plan = guard(Plan::Again, || {
-        let Some(pair) = Pair::of(fd) else { return Plan::Again };
+        let Some(pair) = Pair::now(fd) else { return Plan::Again };
         pair.start_waiting(direction);
         let plan = match pair.arm(direction, Waiter::Thread) {
             Ok(Armed::Asleep) => return Plan::Poll(pair.polled(direction), pair.channel.index()),

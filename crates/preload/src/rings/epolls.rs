@@ -9,14 +9,19 @@ use libc::epoll_event;
 
 use super::events::directions;
 use super::leave;
+use super::plain::may_skip;
 use super::record::{Pair, Stop};
+use super::reports::{due, due_plainly, has_packet, take};
 use super::wait::{AFTER_HANGUP, Armed, Waiter};
-use super::watch::{Marked, due, has_packet, reported};
+use super::watch::{Marked, look_again};
 use crate::state::TABLE;
 use crate::table::{Watch, Way};
 
 /// Number of the connection at which the next report begins, so that all have their turn.
 static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// Longest sleep while another process has the same connection.
+const LONGEST_SHARED: Duration = Duration::from_millis(100);
 
 /// One round of an `epoll_wait`.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +40,27 @@ fn watched(fd: RawFd) -> Option<(Watch, Pair)> {
 }
 
 impl Watching {
+    /// Stores the events of connections without asking the kernel for those of other descriptors,
+    /// if nothing but bytes has come and gone on all connections that the instance watches, and
+    /// there are events. Of the calls of an instance, some ask the kernel all the same.
+    pub(crate) fn plainly(instance: RawFd, room: &mut [epoll_event]) -> Option<usize> {
+        let (mut ready, mut count) = (0, 0);
+        for fd in TABLE.rings_watched(instance) {
+            let (watch, pair) = (TABLE.watch(fd).ok()??, Pair::now(fd)?);
+            ready += usize::from(due_plainly(fd, watch, &pair)? != 0);
+        }
+        // If there is no room for all, they have their turns.
+        let has_room = ready > 0 && ready <= room.len();
+        if !has_room || !may_skip(Some(TABLE.root(instance))) {
+            return None;
+        }
+        for (to, event) in room.iter_mut().zip(TABLE.rings_watched(instance).filter_map(plain_event)) {
+            *to = event;
+            count += 1;
+        }
+        (count > 0).then_some(count)
+    }
+
     /// Begins a round. The thread may sleep if nothing is ready.
     pub(crate) fn new(instance: RawFd) -> Self {
         let mut this = Self { instance, ready: 0, longest: None };
@@ -46,6 +72,10 @@ impl Watching {
                 }
                 continue;
             };
+            if pair.is_shared() {
+                // The other process may take a signal before this one sleeps.
+                this.longest = Some(LONGEST_SHARED);
+            }
             if pair.is_quiet(watch.events as i16) {
                 continue;
             }
@@ -109,19 +139,30 @@ impl Watching {
             }
             let Some(to) = room.get_mut(count) else {
                 NEXT.store(fd as u32, Relaxed);
+                if TABLE.waiting_for(self.instance) > 1 {
+                    // As the kernel wakes another thread for what one has no room for.
+                    let _ = look_again(fd, watch);
+                }
                 break;
             };
-            let Some(pair) = Pair::of(fd) else {
+            if known.has_gone() && Pair::of(fd).is_none() {
                 // The number is another file by now.
                 TABLE.end_edge(fd);
                 continue;
-            };
-            reported(fd, watch, events, &pair);
-            *to = epoll_event { events, u64: watch.data };
+            }
+            let Some(event) = take(fd, watch, events, &known) else { continue };
+            *to = event;
             count += 1;
         }
         count
     }
+}
+
+/// Reports the event of a connection on which nothing but bytes has come and gone.
+fn plain_event(fd: RawFd) -> Option<epoll_event> {
+    let (watch, pair) = (TABLE.watch(fd).ok()??, Pair::now(fd)?);
+    let events = due_plainly(fd, watch, &pair).filter(|events| *events != 0)?;
+    take(fd, watch, events, &pair)
 }
 
 /// Has the fabric signal for a connection. Returns whether there are events to report.

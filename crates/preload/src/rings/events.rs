@@ -3,10 +3,11 @@
 use taut_queue_pair::{Direction, End};
 
 use super::input::Input;
-use super::record::{Pair, Stop, flag};
+use super::record::{Pair, Stop};
+use super::words::flag;
 
 /// Events by which programs wait for bytes.
-const READABLE: i16 = libc::POLLIN | libc::POLLRDNORM;
+pub(super) const READABLE: i16 = libc::POLLIN | libc::POLLRDNORM;
 /// Events by which programs wait for room.
 pub(super) const WRITABLE: i16 = libc::POLLOUT | libc::POLLWRNORM;
 

@@ -6,11 +6,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use taut_queue_pair::memory::PIECE;
-use taut_queue_pair::{Consumer, Direction, End};
+use taut_queue_pair::{Consumer, Direction, End, Memory};
 
 use super::calls::Target;
-use super::record::{Pair, Stop, flag};
-use crate::sys::{Locked, at};
+use super::record::{Pair, Stop};
+use super::words::flag;
+use crate::sys::{Locked, Room, at};
 
 /// Most bytes that are read before the fabric gets their room back.
 const CHUNK: usize = 32 << 10;
@@ -22,12 +23,13 @@ const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// The ring IN of a connection, locked.
 pub(super) struct Input<'a> {
     pair: &'a Pair,
-    ring: Consumer,
+    ring: Consumer<&'static Memory>,
     /// Dropped last.
     _locked: Locked<'static>,
 }
 
 impl Drop for Input<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.pair.set_private(Direction::In, self.ring.private());
     }
@@ -35,10 +37,20 @@ impl Drop for Input<'_> {
 
 impl<'a> Input<'a> {
     pub(super) fn lock(pair: &'a Pair) -> Result<Self, Stop> {
-        let locked = pair.lock(Direction::In)?;
+        Ok(Self::with(pair, pair.lock(Direction::In)?))
+    }
+
+    /// The ring, if nobody else uses it and the connection has not left it.
+    #[inline]
+    pub(super) fn try_lock(pair: &'a Pair) -> Option<Self> {
+        Some(Self::with(pair, pair.try_lock(Direction::In)?))
+    }
+
+    #[inline]
+    fn with(pair: &'a Pair, locked: Locked<'static>) -> Self {
         let mut ring = Consumer::new(pair.channel.clone(), Direction::In, PIECE);
         ring.go_on(pair.private(Direction::In));
-        Ok(Self { pair, ring, _locked: locked })
+        Self { pair, ring, _locked: locked }
     }
 
     /// Reads what there is behind the first `done` bytes of the target, or with `peeks` leaves it
@@ -86,6 +98,30 @@ impl<'a> Input<'a> {
         }
     }
 
+    /// Reads what there is, if a plain read of a plain connection takes all that the call can get
+    /// now. The caller has seen that the connection is plain.
+    #[inline]
+    pub(super) fn take_plainly(&mut self, room: &mut Room<'_>) -> Option<usize> {
+        let wanted = room.len().min(self.ring.available().ok()? as usize);
+        if wanted == 0 || wanted > CHUNK {
+            return None;
+        }
+        let mut taken = 0;
+        while taken < wanted {
+            let part = room.part(taken, wanted - taken)?;
+            match self.ring.read_uninit(part) {
+                Ok(count) if count > 0 => taken += count,
+                // Positions do not go back. The next call reports that.
+                _ => {
+                    self.pair.fail();
+                    return None;
+                }
+            }
+        }
+        self.show_room();
+        Some(taken)
+    }
+
     /// The result of a read after a reset: an error once, then the end of the stream.
     fn over(&self) -> Result<Option<usize>, Stop> {
         match self.pair.reset() {
@@ -102,16 +138,22 @@ impl<'a> Input<'a> {
             let count = self.ring.read_uninit(chunk).map_err(|_| self.pair.fail())?;
             let is_last = count < chunk.len();
             taken += count;
-            // A fabric that waits for room is told once half of the ring is free.
-            let free = self.ring.free().map_err(|_| self.pair.fail())?;
-            if self.ring.publish() && free >= self.ring.size() / 2 && self.ring.must_signal() {
-                self.pair.bell();
-            }
+            self.show_room();
             if is_last {
                 break;
             }
         }
         Ok(taken)
+    }
+
+    /// Shows the fabric the room that reads have made. If it waits for room, it is told once half
+    /// of the ring is free.
+    #[inline]
+    fn show_room(&mut self) {
+        let is_half = self.ring.free().is_ok_and(|free| free >= self.ring.size() / 2);
+        if self.ring.publish() && is_half && self.ring.must_signal() {
+            self.pair.bell();
+        }
     }
 
     fn peek(&mut self, target: &mut Target<'_>, done: usize) -> Result<usize, Stop> {

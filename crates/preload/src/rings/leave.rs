@@ -9,8 +9,9 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::input::Input;
 use super::output::Output;
-use super::record::{Pair, flag};
+use super::record::Pair;
 use super::settings::is_on;
+use super::words::flag;
 use crate::hidden::{end_control, hide};
 use crate::say::tell;
 use crate::state::{TABLE, owns};

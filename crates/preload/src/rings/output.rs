@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::io::Errno;
 use taut_queue_pair::memory::PIECE;
-use taut_queue_pair::{Direction, End, Producer};
+use taut_queue_pair::{Direction, End, Memory, Producer};
 
-use super::record::{Pair, Stop, flag};
+use super::record::{Pair, Stop};
+use super::words::flag;
 use crate::sys::{Locked, Pieces};
 
 /// Most bytes that are written before the fabric may take them.
@@ -18,12 +19,13 @@ const WRITES_PER_CHECK: u32 = 16;
 /// The ring OUT of a connection, locked.
 pub(super) struct Output<'a> {
     pair: &'a Pair,
-    ring: Producer,
+    ring: Producer<&'static Memory>,
     /// Dropped last.
     _locked: Locked<'static>,
 }
 
 impl Drop for Output<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.pair.set_private(Direction::Out, self.ring.private());
     }
@@ -31,10 +33,20 @@ impl Drop for Output<'_> {
 
 impl<'a> Output<'a> {
     pub(super) fn lock(pair: &'a Pair) -> Result<Self, Stop> {
-        let locked = pair.lock(Direction::Out)?;
+        Ok(Self::with(pair, pair.lock(Direction::Out)?))
+    }
+
+    /// The ring, if nobody else uses it and the connection has not left it.
+    #[inline]
+    pub(super) fn try_lock(pair: &'a Pair) -> Option<Self> {
+        Some(Self::with(pair, pair.try_lock(Direction::Out)?))
+    }
+
+    #[inline]
+    fn with(pair: &'a Pair, locked: Locked<'static>) -> Self {
         let mut ring = Producer::new(pair.channel.clone(), Direction::Out, PIECE);
         ring.go_on(pair.private(Direction::Out));
-        Ok(Self { pair, ring, _locked: locked })
+        Self { pair, ring, _locked: locked }
     }
 
     /// Writes what there is room for, behind the first `done` bytes; `None` if there is no room.
@@ -50,14 +62,43 @@ impl<'a> Output<'a> {
         while let Some(chunk) = pieces.part(done + written, CHUNK) {
             let count = self.ring.write(chunk).map_err(|_| self.pair.fail())?;
             written += count;
-            if self.ring.publish() && self.ring.must_signal() {
-                self.pair.bell();
-            }
+            self.show_bytes();
             if count < chunk.len() {
                 break;
             }
         }
         Ok((written > 0 || pieces.len() <= done).then_some(written))
+    }
+
+    /// Writes all bytes, if there is room for them. The caller has seen that the connection is
+    /// plain.
+    #[inline]
+    pub(super) fn put_plainly(&mut self, pieces: &Pieces<'_>) -> Option<usize> {
+        let len = pieces.len();
+        if len > CHUNK || len > self.ring.room().ok()? as usize {
+            return None;
+        }
+        let mut written = 0;
+        while let Some(part) = pieces.part(written, CHUNK) {
+            match self.ring.write(part) {
+                Ok(count) if count == part.len() => written += count,
+                // Positions do not go back. The next call reports that.
+                _ => {
+                    self.pair.fail();
+                    return None;
+                }
+            }
+        }
+        self.show_bytes();
+        Some(written)
+    }
+
+    /// Shows the fabric what was written, which looks by itself after a while or has to be told.
+    #[inline]
+    fn show_bytes(&mut self) {
+        if self.ring.publish() && self.ring.must_signal() {
+            self.pair.bell();
+        }
     }
 
     /// Returns an error if the peer receives nothing any more.

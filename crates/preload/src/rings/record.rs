@@ -1,57 +1,27 @@
 //! What is known of a channel, in memory that this process and its children share: a forked child
 //! and its parent may both use a connection.
 //!
-//! A record belongs to the connection that has its channel, and the fabric gives no channel to a
-//! second one. Numbers of a ring are changed by who has the ring's lock.
+//! A record belongs to the connection that has its channel, and the fabric gives no channel to two
+//! at the same time. Numbers of a ring are changed by who has the ring's lock.
 
 use std::os::fd::RawFd;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
-use taut_queue_pair::{Channel, Direction, Private};
+use rustix::net::sockopt;
+use taut_queue_pair::{Channel, Direction, Memory, Private};
 
+use super::doubt::is_in_doubt;
 use super::settings::{Settings, settings};
-use crate::hidden::is_there;
-use crate::state::TABLE;
-use crate::sys::{Lock, Locked, Record, at, milliseconds as now};
-use crate::table::{Held, Way};
+use super::words::{BY_PACKETS, COOKIE, FLAGS, HUNG_UP, STATE, flag};
+use crate::state::{TABLE, recognise_child};
+use crate::sys::{Lock, Locked, Record, at};
+use crate::table::Way;
 
 /// The bytes of the connection move through the channel.
 const RINGS: u32 = 1;
 /// The connection has gone back to packets.
 const LEFT: u32 = 2;
-
-/// Flags of a connection.
-pub(super) mod flag {
-    /// The program has shut down writing.
-    pub(in crate::rings) const SHUT_WRITE: u32 = 1;
-    /// The program has shut down reading.
-    pub(in crate::rings) const SHUT_READ: u32 = 2;
-    /// The peer receives nothing any more.
-    pub(in crate::rings) const GONE: u32 = 4;
-    /// The control connection has ended.
-    pub(in crate::rings) const ENDED: u32 = 8;
-    /// The words of the channel cannot be believed.
-    pub(in crate::rings) const FAULT: u32 = 16;
-    /// The program was told of the reset.
-    pub(in crate::rings) const TOLD: u32 = 32;
-}
-
-/// Places of the words. The first one says whether the locks are prepared.
-const STATE: usize = 1;
-const FLAGS: usize = 2;
-const SIGNALLED: usize = 3;
-const VAIN: usize = 4;
-const SINCE_END: usize = 5;
-const PRIVATE: [usize; 2] = [8, 12];
-const ANNOUNCED: [usize; 2] = [16, 17];
-const WAITING: [usize; 2] = [18, 19];
-/// Places of the long words.
-const COOKIE: usize = 0;
-const BY_PACKETS: usize = 1;
-const HUNG_UP: usize = 2;
 
 /// A reason why a call is not served by rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,8 +44,11 @@ pub(super) struct Pair {
     pub(super) fd: RawFd,
     /// The hidden number of the control connection.
     pub(super) control: RawFd,
-    pub(super) channel: Channel,
-    record: &'static Record,
+    pub(super) channel: Channel<&'static Memory>,
+    pub(super) record: &'static Record,
+    /// Cookie of the connection's socket. The record is another connection's once it has another
+    /// one.
+    cookie: u64,
 }
 
 pub(super) const fn place(direction: Direction) -> usize {
@@ -92,23 +65,34 @@ pub(super) const fn other(direction: Direction) -> Direction {
     }
 }
 
+/// Cookie of the connection that has a record.
+#[inline]
+fn cookie_of(record: &Record) -> u64 {
+    record.longs.get(COOKIE).map_or(0, |cookie| cookie.load(Relaxed))
+}
+
 impl Pair {
     /// The connection of a descriptor that has a channel; `None` if it has none, or is another file
     /// by now.
     pub(super) fn of(fd: RawFd) -> Option<Self> {
         let pair = Self::known(fd)?;
-        if at(fd).and_then(sockopt::socket_cookie) == Ok(pair.cookie()) {
-            return Some(pair);
-        }
-        None
+        (at(fd).and_then(sockopt::socket_cookie) == Ok(pair.cookie)).then_some(pair)
+    }
+
+    /// The same for data calls: the kernel is asked only if the table may be wrong.
+    #[inline]
+    pub(super) fn now(fd: RawFd) -> Option<Self> {
+        recognise_child();
+        if is_in_doubt() { Self::of(fd) } else { Self::known(fd) }
     }
 
     /// The same without a look at what the descriptor is now.
+    #[inline]
     pub(super) fn known(fd: RawFd) -> Option<Self> {
         let Way::Channel(index) = TABLE.way(fd) else { return None };
-        let Held::Connection(connection) = TABLE.get(fd) else { return None };
+        let cookie = TABLE.cookie(fd)?;
         let pair = Self::at(settings()?, index, fd)?;
-        (pair.cookie() == connection.cookie).then_some(pair)
+        (pair.cookie == cookie).then_some(pair)
     }
 
     /// The connection that had a channel before a wait, whatever the descriptor is now.
@@ -150,23 +134,29 @@ impl Pair {
         self.channel.load(Direction::In.end()) != 0 || self.has(flag::ENDED | flag::FAULT | flag::SHUT_READ)
     }
 
-    fn at(settings: &Settings, index: u32, fd: RawFd) -> Option<Self> {
-        let record = settings.records.get(index as usize)?;
-        let control = TABLE.control(fd).unwrap_or(-1);
-        Some(Self { fd, control, channel: settings.region.channel(index)?, record })
+    /// Tells whether the connection has ended in both directions, or its channel has.
+    pub(super) fn has_gone(&self) -> bool {
+        let end = self.channel.load(Direction::In.end());
+        end != 0 || self.has(flag::ENDED | flag::FAULT) || self.hung_up().is_some()
     }
 
-    /// Begins the record of a channel that the fabric has just granted.
-    pub(super) fn begin(index: u32, cookie: u64, by_packets: u64) {
-        let Some(record) = settings().and_then(|settings| settings.records.get(index as usize)) else {
-            return;
-        };
-        let [prepared, words @ ..] = &record.words;
-        if prepared.load(Acquire) == 0 {
-            record.locks.iter().for_each(Lock::prepare);
-            prepared.store(1, Release);
-        }
-        for word in words {
+    #[inline]
+    fn at(settings: &'static Settings, index: u32, fd: RawFd) -> Option<Self> {
+        let record = settings.records.get(index as usize)?;
+        let control = TABLE.control(fd).unwrap_or(-1);
+        let cookie = cookie_of(record);
+        Some(Self { fd, control, channel: settings.region.channel_ref(index)?, record, cookie })
+    }
+
+    /// Begins the record of a channel that the fabric has just granted. A thread that has looked up
+    /// the connection which had the channel before may still be about to use the record. The locks
+    /// decide: it finds another cookie.
+    pub(super) fn begin(index: u32, cookie: u64, by_packets: u64) -> Result<(), Errno> {
+        let records = settings().map(|settings| settings.records).unwrap_or_default();
+        let record = records.get(index as usize).ok_or(Errno::INVAL)?;
+        let [input, output] = &record.locks;
+        let _locked = (input.take()?, output.take()?);
+        for word in &record.words {
             word.store(0, Relaxed);
         }
         for (place, value) in [(COOKIE, cookie), (BY_PACKETS, by_packets), (HUNG_UP, 0)] {
@@ -177,25 +167,56 @@ impl Pair {
         if let Some(state) = record.words.get(STATE) {
             state.store(RINGS, Release);
         }
+        Ok(())
     }
 
-    fn word(&self, place: usize) -> &AtomicU32 {
-        // The place is one of the constants above.
-        self.record.words.get(place).unwrap_or(&NOWHERE)
-    }
-
-    fn long(&self, place: usize) -> &AtomicU64 {
-        self.record.longs.get(place).unwrap_or(&NOWHERE_LONG)
-    }
-
-    /// Takes the lock of a ring. Fails if the connection has left the rings.
-    pub(super) fn lock(&self, direction: Direction) -> Result<Locked<'static>, Stop> {
+    fn lock_of(&self, direction: Direction) -> &'static Lock {
         let [input, output] = &self.record.locks;
-        let lock = if direction == Direction::In { input } else { output };
-        let locked = lock.take()?;
-        if self.has_left() { Err(Stop::Left) } else { Ok(locked) }
+        if direction == Direction::In { input } else { output }
     }
 
+    /// Takes the lock of a ring. Fails if the connection has left the rings, or has ended and the
+    /// record is another one's.
+    pub(super) fn lock(&self, direction: Direction) -> Result<Locked<'static>, Stop> {
+        let locked = self.lock_of(direction).take()?;
+        if locked.was_left {
+            self.take_over(direction);
+        }
+        if self.is_current() { Ok(locked) } else { Err(Stop::Left) }
+    }
+
+    /// Takes the lock of a ring if it is free and the connection has not left the rings.
+    #[inline]
+    pub(super) fn try_lock(&self, direction: Direction) -> Option<Locked<'static>> {
+        let locked = self.lock_of(direction).try_take()?;
+        self.is_current().then_some(locked)
+    }
+
+    /// Goes on where a thread has stopped that has ended with the ring's lock. What it has shown
+    /// the fabric may be more than it has recorded.
+    fn take_over(&self, direction: Direction) {
+        let (position, wait) = match direction {
+            Direction::In => (direction.tail(), direction.bytes_wait()),
+            Direction::Out => (direction.head(), direction.room_wait()),
+        };
+        let position = self.channel.load(position);
+        let waiter = self.channel.load(wait);
+        self.set_announced(direction, false);
+        self.set_private(direction, Private { position, published: position, waiter, seen: 0 });
+    }
+
+    /// Cookie of the connection's socket.
+    pub(super) fn cookie(&self) -> u64 {
+        self.cookie
+    }
+
+    /// Tells whether the record is this connection's, and its bytes move through the channel.
+    #[inline]
+    fn is_current(&self) -> bool {
+        !self.has_left() && cookie_of(self.record) == self.cookie
+    }
+
+    #[inline]
     pub(super) fn has_left(&self) -> bool {
         self.word(STATE).load(Acquire) != RINGS
     }
@@ -204,159 +225,4 @@ impl Pair {
     pub(super) fn set_left(&self) {
         self.word(STATE).store(LEFT, Release);
     }
-
-    pub(super) fn cookie(&self) -> u64 {
-        self.long(COOKIE).load(Relaxed)
-    }
-
-    pub(super) fn has(&self, flag: u32) -> bool {
-        self.word(FLAGS).load(Acquire) & flag != 0
-    }
-
-    /// Sets a flag. Returns whether it was set before.
-    pub(super) fn set(&self, flag: u32) -> bool {
-        self.word(FLAGS).fetch_or(flag, AcqRel) & flag != 0
-    }
-
-    /// The numbers of a ring's end that only this program knows. The caller has the ring's lock.
-    pub(super) fn private(&self, direction: Direction) -> Private {
-        let from = PRIVATE.get(place(direction)).copied().unwrap_or_default();
-        let [position, published, waiter, seen] =
-            [0, 1, 2, 3].map(|offset| self.word(from + offset).load(Relaxed));
-        Private { position, published, waiter, seen }
-    }
-
-    pub(super) fn set_private(&self, direction: Direction, private: Private) {
-        let from = PRIVATE.get(place(direction)).copied().unwrap_or_default();
-        let Private { position, published, waiter, seen } = private;
-        for (offset, value) in [position, published, waiter, seen].into_iter().enumerate() {
-            self.word(from + offset).store(value, Relaxed);
-        }
-    }
-
-    /// Bytes that still come by packets. The caller has the lock of the ring IN to change it.
-    pub(super) fn by_packets(&self) -> u64 {
-        self.long(BY_PACKETS).load(Relaxed)
-    }
-
-    pub(super) fn set_by_packets(&self, count: u64) {
-        self.long(BY_PACKETS).store(count, Relaxed);
-    }
-
-    fn announced_word(&self, direction: Direction) -> &AtomicU32 {
-        self.word(ANNOUNCED.get(place(direction)).copied().unwrap_or_default())
-    }
-
-    /// Tells whether a wait is announced by a number for which no signal was taken yet.
-    pub(super) fn is_announced(&self, direction: Direction) -> bool {
-        self.announced_word(direction).load(Acquire) != 0
-    }
-
-    pub(super) fn set_announced(&self, direction: Direction, announced: bool) {
-        self.announced_word(direction).store(announced.into(), Release);
-    }
-
-    /// Number of threads that sleep for a ring, or are about to.
-    pub(super) fn waiting(&self, direction: Direction) -> &AtomicU32 {
-        self.word(WAITING.get(place(direction)).copied().unwrap_or_default())
-    }
-
-    /// True while the control connection may have signals that nobody has taken.
-    pub(super) fn signalled(&self) -> &AtomicU32 {
-        self.word(SIGNALLED)
-    }
-
-    /// Calls without a wait that found nothing.
-    pub(super) fn vain(&self) -> &AtomicU32 {
-        self.word(VAIN)
-    }
-
-    /// Writes since the peer has ended its own direction.
-    pub(super) fn since_end(&self) -> &AtomicU32 {
-        self.word(SINCE_END)
-    }
-
-    /// Milliseconds since the stream's socket first said that the peer has ended its direction.
-    pub(super) fn hung_up(&self) -> Option<u64> {
-        let since = self.long(HUNG_UP).load(Relaxed);
-        (since != 0).then(|| now().saturating_sub(since))
-    }
-
-    pub(super) fn set_hung_up(&self) {
-        let _ = self.long(HUNG_UP).compare_exchange(0, now().max(1), Relaxed, Relaxed);
-    }
-
-    /// Asks the fabric to look at the channel. If the socket is full, it was asked already.
-    pub(super) fn bell(&self) {
-        loop {
-            // The program may have closed the number unseen, and another socket may have it.
-            let socket = if is_there(self.control) { at(self.control) } else { Err(Errno::BADF) };
-            match socket.and_then(|socket| send(socket, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)) {
-                Ok(_) | Err(Errno::AGAIN) => return,
-                Err(Errno::INTR) => {}
-                Err(_) => {
-                    self.set(flag::ENDED);
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Ends the use of the channel because its words cannot be believed.
-    pub(super) fn fail(&self) -> Stop {
-        if !self.set(flag::FAULT)
-            && is_there(self.control)
-            && let Ok(control) = at(self.control)
-        {
-            let _ = shutdown(control, Shutdown::Both);
-        }
-        self.reset()
-    }
-
-    /// The error of a call after a reset: told once, as with TCP.
-    pub(super) fn reset(&self) -> Stop {
-        Stop::Failed(if self.set(flag::TOLD) { Errno::PIPE } else { Errno::CONNRESET })
-    }
-
-    /// Tells whether the peer still receives: nothing is sent, but the kernel checks the connection
-    /// first.
-    pub(super) fn peer_receives(&self) -> bool {
-        let sent =
-            at(self.fd).and_then(|stream| send(stream, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL));
-        matches!(sent, Ok(_) | Err(Errno::AGAIN | Errno::INTR))
-    }
-
-    /// Number of signals that have come, at most 64. They stay.
-    pub(super) fn count_signals(&self) -> usize {
-        self.receive_signals(64, RecvFlags::PEEK)
-    }
-
-    /// Takes this number of signals.
-    pub(super) fn take_signals(&self, count: usize) {
-        self.receive_signals(count, RecvFlags::empty());
-    }
-
-    fn receive_signals(&self, most: usize, flags: RecvFlags) -> usize {
-        let mut bytes = [0; 64];
-        let Some(bytes) = bytes.get_mut(..most).filter(|bytes| !bytes.is_empty()) else { return 0 };
-        if !is_there(self.control) {
-            self.set(flag::ENDED);
-            return 0;
-        }
-        loop {
-            match at(self.control).and_then(|control| recv(control, &mut *bytes, RecvFlags::DONTWAIT | flags))
-            {
-                Ok((_, count)) if count > 0 => return count,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return 0,
-                _ => {
-                    self.set(flag::ENDED);
-                    return 0;
-                }
-            }
-        }
-    }
 }
-
-static NOWHERE: AtomicU32 = AtomicU32::new(0);
-static NOWHERE_LONG: AtomicU64 = AtomicU64::new(0);

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_ulong};
 
 use libc::pollfd;
 
+use super::plain::{events_of, may_skip};
 use crate::few::Few;
 
 const FEW: usize = 64;
@@ -28,6 +29,57 @@ fn bit(fd: c_int) -> Option<(usize, c_ulong)> {
 
 fn has(set: Option<&[c_ulong]>, fd: c_int) -> bool {
     bit(fd).is_some_and(|(place, bit)| set.and_then(|set| set.get(place)).is_some_and(|word| word & bit != 0))
+}
+
+/// The descriptors in these sets.
+pub(crate) fn selected(count: c_int, sets: [Option<&[c_ulong]>; 3]) -> impl Iterator<Item = c_int> {
+    (0..count).filter(move |fd| sets.iter().any(|set| has(*set, *fd)))
+}
+
+/// Words of a set that are answered plainly: 1024 descriptors (`FD_SETSIZE`).
+const USUAL: usize = 16;
+
+/// Answers a `select` that finds something if nothing but bytes has come and gone on its
+/// connections. Most such calls do not ask the kernel about other descriptors. Otherwise the sets
+/// stay as they are.
+pub(crate) fn select_plainly(count: c_int, mut sets: [Option<&mut [c_ulong]>; 3]) -> Option<c_int> {
+    let words = usize::try_from(count).ok()?.div_ceil(BITS);
+    if words > USUAL {
+        return None;
+    }
+    let (mut found, mut bits, mut others) = ([[0; USUAL]; 3], 0, None);
+    for place in 0..words {
+        let asked =
+            sets.each_ref().map(|set| set.as_ref().and_then(|set| set.get(place)).map_or(0, |word| *word));
+        let [reading, writing, failing] = asked;
+        let mut left = reading | writing | failing;
+        while left != 0 {
+            let bit = left & left.wrapping_neg();
+            left ^= bit;
+            let fd = c_int::try_from(place * BITS).ok()? + bit.trailing_zeros().cast_signed();
+            if fd >= count {
+                break;
+            }
+            let wanted = asked.iter().zip(SETS).filter(|(word, _)| **word & bit != 0);
+            let wanted = wanted.fold(0, |sum, (_, (events, _))| sum | events);
+            let events = events_of(fd, wanted, &mut others)?;
+            for ((found, word), (_, counting)) in found.iter_mut().zip(asked).zip(SETS) {
+                if word & bit != 0 && events & counting != 0 {
+                    *found.get_mut(place)? |= bit;
+                    bits += 1;
+                }
+            }
+        }
+    }
+    if bits == 0 || !may_skip(others) {
+        return None;
+    }
+    for (set, found) in sets.iter_mut().zip(found) {
+        for (word, found) in set.iter_mut().flat_map(|set| set.iter_mut()).zip(found) {
+            *word = found;
+        }
+    }
+    Some(bits)
 }
 
 /// The descriptors of the sets.

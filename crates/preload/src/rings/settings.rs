@@ -16,7 +16,10 @@ use super::service::Service;
 use crate::map::Map;
 use crate::say::{complain, tell};
 use crate::state::{TABLE, when_forked_unseen};
-use crate::sys::{Record, around_fork, guard, records};
+use crate::sys::{
+    Record, around_fork, defer_signals, guard, look_for_fault_handlers, process_is_new, records,
+    thread_is_new,
+};
 use crate::table::Way;
 
 /// Names a device and a Unix socket that stand for those of a guest, as `DEVICE,SOCKET`. For tests.
@@ -37,6 +40,7 @@ pub(super) struct Settings {
 }
 
 /// The settings. `None` if there are no queue pairs.
+#[inline]
 pub(super) fn settings() -> Option<&'static Settings> {
     SETTINGS.get()
 }
@@ -70,11 +74,12 @@ pub(crate) fn load(map: &Map) {
         Ok(settings) => {
             if SETTINGS.set(settings).is_ok() {
                 ON.store(true, Relaxed);
+                defer_signals();
+                look_for_fault_handlers();
                 around_fork(forking, nothing, forked);
                 when_forked_unseen(forked_unseen);
             }
         }
-        Err(NotAttached::NoDevice) => {}
         Err(reason) => tell!("no queue pairs: {reason}\nhint: {}", reason.hint()),
     }
 }
@@ -86,10 +91,14 @@ extern "C" fn forking() {
 extern "C" fn nothing() {}
 
 extern "C" fn forked() {
+    thread_is_new();
+    process_is_new();
     has_forked(false);
 }
 
 extern "C" fn forked_unseen() {
+    thread_is_new();
+    process_is_new();
     has_forked(true);
 }
 

@@ -13,10 +13,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::nanosleep;
 use taut_queue_pair::Direction;
 
+use super::control::MOST_SIGNALS;
 use super::events::directions;
 use super::input::Input;
 use super::output::Output;
-use super::record::{Pair, Stop, flag, other};
+use super::record::{Pair, Stop, other};
+use super::words::flag;
 use crate::state::TABLE;
 use crate::sys::at;
 use crate::table::Edge;
@@ -115,6 +117,17 @@ impl Pair {
         if self.signalled().load(SeqCst) == 0 {
             return Ok(None);
         }
+        if self.is_alone(waiter) {
+            // In this order: who finds no signal may rely on what is announced, and a thread that
+            // sees a later signal records it after this one.
+            for direction in [Direction::In, Direction::Out] {
+                self.set_announced(direction, false);
+            }
+            self.signalled().store(0, SeqCst);
+            // Before the look, since what happens afterwards is signalled anew.
+            self.take_signals(MOST_SIGNALS);
+            return Ok(None);
+        }
         let count = self.count_signals();
         let mut ready = [false; 2];
         for (place, direction) in [Direction::In, Direction::Out].into_iter().enumerate() {
@@ -146,9 +159,19 @@ impl Pair {
         if of(other(wanted)) {
             return Ok(Some(Armed::Busy));
         }
-        self.take_signals(count);
         self.signalled().store(0, SeqCst);
+        self.take_signals(count);
         Ok(None)
+    }
+
+    /// Tells whether no other thread waits for one of the rings.
+    fn is_alone(&self, waiter: Waiter) -> bool {
+        let all = [Direction::In, Direction::Out];
+        let waiting: u32 = all.map(|direction| self.waiting(direction).load(SeqCst)).iter().sum();
+        match waiter {
+            Waiter::Thread => waiting <= 1 && !all.iter().any(|direction| self.is_watched(*direction)),
+            Waiter::Epoll => waiting == 0,
+        }
     }
 
     /// Tells whether a thread of this process waits for the ring by an epoll instance.

@@ -8,15 +8,15 @@ use std::os::fd::{BorrowedFd, RawFd};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use taut_queue_pair::Direction;
 
 use super::attach::is_attached;
 use super::leave::leave;
+use super::nested::is_nested;
 use super::record::Pair;
 use crate::hidden::is_there;
 use crate::state::TABLE;
 use crate::sys::at;
-use crate::table::{Edge, Watch, Way};
+use crate::table::{Edge, Watch};
 
 /// Upper half of the library's data. Programs use pointers and small numbers.
 const MARK: u64 = 0x7461_7574 << 32;
@@ -73,7 +73,7 @@ pub(crate) fn is_watched_here(epoll: RawFd, operation: i32, fd: RawFd, events: u
         // The kernel refuses it, or the watch has ended unseen.
         return true;
     }
-    if watch.is_err() || is_second || is_exclusive || TABLE.is_duplicated(fd) {
+    if watch.is_err() || is_second || is_exclusive || TABLE.is_duplicated(fd) || is_nested(epoll) {
         leave(fd);
         return false;
     }
@@ -115,7 +115,7 @@ pub(crate) fn control(operation: i32, fd: RawFd, watch: Watch) -> Result<(), Err
             TABLE.watched(fd, watch);
             TABLE.change_edge(fd, Edge::FRESH.and(Edge::ROOM), Edge::SPENT.and(Edge::ENDED));
             if TABLE.waiting_for(watch.epoll) > 0 {
-                epoll::modify(instance, stream, data, of_stream())?;
+                look_again(fd, watch)?;
             }
         }
         _ => {
@@ -125,6 +125,11 @@ pub(crate) fn control(operation: i32, fd: RawFd, watch: Watch) -> Result<(), Err
         }
     }
     Ok(())
+}
+
+/// Has a thread that waits for the instance look at the rings.
+pub(super) fn look_again(fd: RawFd, watch: Watch) -> Result<(), Errno> {
+    epoll::modify(at(watch.epoll)?, at(fd)?, Marked { fd, is_control: false }.data(), of_stream())
 }
 
 fn remove_control(instance: BorrowedFd<'_>, fd: RawFd) {
@@ -149,6 +154,9 @@ fn add_control(instance: BorrowedFd<'_>, fd: RawFd) -> bool {
 /// Takes over the watch on a connection that has just got a channel. Returns false if that fails.
 pub(super) fn take_over(fd: RawFd) -> bool {
     let Ok(Some(watch)) = TABLE.watch(fd) else { return true };
+    if is_nested(watch.epoll) {
+        return false;
+    }
     let (Ok(instance), Ok(stream)) = (at(watch.epoll), at(fd)) else { return false };
     let is_added = add_control(instance, fd);
     if epoll::modify(instance, stream, Marked { fd, is_control: false }.data(), of_stream()).is_ok() {
@@ -173,60 +181,6 @@ pub(super) fn hand_back(fd: RawFd) {
     let events = if spent { EventFlags::empty() } else { EventFlags::from_bits_retain(watch.events) };
     let _ = epoll::modify(instance, stream, EventData::new_u64(watch.data), events);
     remove_control(instance, fd);
-}
-
-/// Records that a write has found too little room, so that room is the next event. Returns false if
-/// that was recorded already, or nothing watches the connection.
-pub(super) fn lacks_room(fd: RawFd) -> bool {
-    let edge = TABLE.edge(fd);
-    let is_news = edge.has(Edge::WATCHED) && !edge.has(Edge::ROOM);
-    if is_news {
-        TABLE.change_edge(fd, Edge::ROOM, Edge::NONE);
-    }
-    is_news
-}
-
-/// Records that a packet has come, which the ring does not show.
-pub(super) fn has_packet(fd: RawFd) {
-    TABLE.change_edge(fd, Edge::FRESH, Edge::NONE);
-}
-
-/// The events of a watched connection that are to be reported now, and nothing if there are none.
-pub(super) fn due(fd: RawFd, watch: Watch, pair: &Pair) -> u32 {
-    let edge = TABLE.edge(fd);
-    if edge.has(Edge::SPENT) || !matches!(TABLE.way(fd), Way::Channel(_)) {
-        return 0;
-    }
-    let Ok(events) = pair.events(watch.events as i16) else { return 0 };
-    let events = u32::from(events.cast_unsigned());
-    if events == 0 || watch.events & libc::EPOLLET.cast_unsigned() == 0 {
-        return events;
-    }
-    let room = events & (libc::EPOLLOUT | libc::EPOLLWRNORM).cast_unsigned();
-    let rest = events & !room;
-    let is_news = pair.channel.load(Direction::In.head()) != TABLE.reported(fd)
-        || edge.has(Edge::FRESH)
-        || pair.has_ended() && !edge.has(Edge::ENDED);
-    if rest != 0 && is_news || room != 0 && edge.has(Edge::ROOM) { events } else { 0 }
-}
-
-/// Records that events were reported.
-pub(super) fn reported(fd: RawFd, watch: Watch, events: u32, pair: &Pair) {
-    if watch.events & libc::EPOLLET.cast_unsigned() != 0 {
-        TABLE.set_reported(fd, pair.channel.load(Direction::In.head()));
-        let mut done = Edge::FRESH;
-        if events & libc::EPOLLOUT.cast_unsigned() != 0 {
-            done = done.and(Edge::ROOM);
-        }
-        if pair.has_ended() {
-            TABLE.change_edge(fd, Edge::ENDED, done);
-        } else {
-            TABLE.change_edge(fd, Edge::NONE, done);
-        }
-    }
-    if watch.events & libc::EPOLLONESHOT.cast_unsigned() != 0 {
-        TABLE.change_edge(fd, Edge::SPENT, Edge::NONE);
-    }
 }
 
 #[cfg(test)]

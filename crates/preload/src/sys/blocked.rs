@@ -23,7 +23,8 @@ const SIZE: usize = size_of::<u64>();
 /// `setuid` in all others.
 pub(crate) struct Blocked(u64);
 
-const fn all() -> u64 {
+/// All signals but these.
+pub(super) const fn all() -> u64 {
     let own = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS, 32, 33];
     let (mut bits, mut place) = (u64::MAX, 0);
     while place < own.len() {
@@ -33,13 +34,39 @@ const fn all() -> u64 {
     bits
 }
 
+unsafe extern "C-unwind" {
+    /// The C library's `syscall`. A signal comes as soon as the mask allows it, and its handler may
+    /// end the thread by unwinding (`pthread_exit`).
+    fn syscall(number: c_long, ...) -> c_long;
+}
+
 fn set_mask(how: libc::c_int, mask: u64) -> u64 {
     let mut before = 0u64;
     // SAFETY: both sets are this frame's and have the size that is passed. The call fails only for
     // wrong arguments.
-    let _: c_long =
-        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, &raw const mask, &raw mut before, SIZE) };
+    let _: c_long = unsafe { syscall(libc::SYS_rt_sigprocmask, how, &raw const mask, &raw mut before, SIZE) };
     before
+}
+
+/// Tells whether the program has installed a signal handler.
+pub(super) fn has_handlers() -> bool {
+    HANDLERS.load(SeqCst)
+}
+
+/// Blocks all signals that [`Blocked`] blocks.
+pub(super) fn block_all() {
+    set_mask(libc::SIG_BLOCK, all());
+}
+
+/// Blocks exactly these signals.
+pub(super) fn set_all(mask: u64) {
+    set_mask(libc::SIG_SETMASK, mask);
+}
+
+/// The signals that are blocked.
+#[cfg(test)]
+pub(super) fn mask() -> u64 {
+    set_mask(libc::SIG_BLOCK, 0)
 }
 
 impl Blocked {

@@ -1,12 +1,16 @@
 //! Starts and ends of threads and forks, by functions of the C library.
 #![allow(unsafe_code, reason = "functions of the C library that take functions")]
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
+use std::io::Write as _;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
-use rustix::io::Errno;
+use rustix::fs::{Mode, OFlags, open, stat};
+use rustix::io::{Errno, read};
 
-use super::Blocked;
+use super::{Blocked, errno};
 
 /// Runs `handler` in each child that the C library's fork makes.
 pub(crate) fn after_fork(handler: extern "C" fn()) {
@@ -37,6 +41,44 @@ pub(crate) fn at_end_of_thread(handler: extern "C" fn(*mut c_void)) {
     }
 }
 
+/// Inode of the PID namespace in which the library was loaded; 0 if it is not known.
+static NAMESPACE: AtomicU64 = AtomicU64::new(0);
+
+/// Inode of the process's PID namespace; 0 if it cannot be found out.
+fn namespace() -> u64 {
+    stat(c"/proc/self/ns/pid").map_or(0, |about| about.st_ino)
+}
+
+/// Records the process's PID namespace.
+pub(super) fn remember_namespace() {
+    NAMESPACE.store(namespace(), Relaxed);
+}
+
+/// Tells whether the process has another PID namespace than that one.
+pub(super) fn has_left_namespace() -> bool {
+    namespace() != NAMESPACE.load(Relaxed)
+}
+
+/// Tells whether a thread of any process still runs. One that has ended may wait for its parent.
+pub(super) fn is_alive(thread: u32) -> bool {
+    // SAFETY: takes numbers only; signal 0 is not sent.
+    if unsafe { libc::syscall(libc::SYS_tkill, thread, 0) } != 0 && errno() == Errno::SRCH {
+        return false;
+    }
+    let mut name = [0; 32];
+    let mut rest = name.as_mut_slice();
+    let mut bytes = [0; 512];
+    if write!(rest, "/proc/{thread}/stat\0").is_err() {
+        return true;
+    }
+    let Ok(name) = CStr::from_bytes_until_nul(&name) else { return true };
+    let Ok(file) = open(name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return true };
+    let Ok((text, _)) = read(&file, &mut bytes).map(|count| bytes.split_at(count)) else { return true };
+    // Behind the name of the program, which may have any character.
+    let state = text.iter().rposition(|byte| *byte == b')').and_then(|place| text.get(place + 2));
+    !matches!(state, Some(b'Z' | b'X'))
+}
+
 /// Starts a thread that runs until the process ends, with all signals blocked.
 pub(crate) fn start_thread(run: extern "C" fn(*mut c_void) -> *mut c_void) -> Result<(), Errno> {
     /// Enough for the C library's part of the stack in a program with many thread-local variables.
@@ -59,4 +101,43 @@ pub(crate) fn start_thread(run: extern "C" fn(*mut c_void) -> *mut c_void) -> Re
         result
     };
     if result == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(result)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_in_another_pid_namespace_knows_it() {
+        remember_namespace();
+        assert!(!has_left_namespace());
+        let child = || -> i32 {
+            let namespaces = libc::c_long::from(libc::CLONE_NEWUSER | libc::CLONE_NEWPID);
+            // SAFETY: takes numbers only.
+            if unsafe { libc::syscall(libc::SYS_unshare, namespaces) } != 0 {
+                return 3;
+            }
+            // SAFETY: the child calls functions that are safe after a fork only.
+            let grandchild = unsafe { libc::fork() };
+            if grandchild == 0 {
+                // SAFETY: takes a number only.
+                unsafe { libc::_exit(i32::from(!has_left_namespace())) };
+            }
+            let mut status = 0;
+            // SAFETY: the status is this frame's.
+            unsafe { libc::waitpid(grandchild, &raw mut status, 0) };
+            libc::WEXITSTATUS(status)
+        };
+        // SAFETY: the child calls functions that are safe after a fork only.
+        let first = unsafe { libc::fork() };
+        if first == 0 {
+            let status = child();
+            // SAFETY: takes a number only.
+            unsafe { libc::_exit(status) };
+        }
+        let mut status = 0;
+        // SAFETY: the status is this frame's.
+        assert_eq!(unsafe { libc::waitpid(first, &raw mut status, 0) }, first);
+        assert_eq!(libc::WEXITSTATUS(status), 0, "3: no namespaces");
+    }
 }

@@ -2,9 +2,10 @@
 //! such connections.
 
 use std::os::fd::RawFd;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use super::slot::{INSTANCE, NESTED};
 use super::{SLOTS, Table};
 
 /// Flags of a watch.
@@ -83,15 +84,15 @@ impl Table {
         Edge(self.slot(fd).map_or(0, |slot| slot.edge.load(Acquire)))
     }
 
-    /// Sets flags, and removes others.
-    pub(crate) fn change_edge(&self, fd: RawFd, set: Edge, remove: Edge) {
-        if let Some(slot) = self.slot(fd) {
-            let change = |flags: u32| Some(flags & !remove.0 | set.0);
-            let _ = slot.edge.fetch_update(AcqRel, Acquire, change);
-            if set.has(Edge::WATCHED) {
-                self.rings.set(fd, true);
-            }
+    /// Sets flags, and removes others. Returns the former ones.
+    pub(crate) fn change_edge(&self, fd: RawFd, set: Edge, remove: Edge) -> Edge {
+        let Some(slot) = self.slot(fd) else { return Edge::NONE };
+        let change = |flags: u32| Some(flags & !remove.0 | set.0);
+        let (Ok(before) | Err(before)) = slot.edge.fetch_update(AcqRel, Acquire, change);
+        if set.has(Edge::WATCHED) {
+            self.rings.set(fd, true);
         }
+        Edge(before)
     }
 
     /// Ends a watch on the sockets of a queue pair.
@@ -108,11 +109,9 @@ impl Table {
         self.slot(fd).map_or(0, |slot| slot.head.load(Relaxed))
     }
 
-    /// Sets the position.
-    pub(crate) fn set_reported(&self, fd: RawFd, head: u32) {
-        if let Some(slot) = self.slot(fd) {
-            slot.head.store(head, Release);
-        }
+    /// Sets the position. Returns the former one.
+    pub(crate) fn swap_reported(&self, fd: RawFd, head: u32) -> u32 {
+        self.slot(fd).map_or(head, |slot| slot.head.swap(head, AcqRel))
     }
 
     /// The connections with queue pairs that an epoll instance watches.
@@ -124,6 +123,25 @@ impl Table {
                 number > 0 && self.root(number - 1) == root && slot.edge.load(Relaxed) & 1 != 0
             })
         })
+    }
+
+    /// Tells whether a number is an epoll instance that watches descriptors, and is not known to be
+    /// watched itself.
+    pub(crate) fn is_first_level(&self, fd: RawFd) -> bool {
+        let slot = self.slot(self.root(fd));
+        slot.is_some_and(|slot| slot.marks.load(Relaxed) & (INSTANCE | NESTED) == INSTANCE)
+    }
+
+    /// Records that an epoll instance is watched itself.
+    pub(crate) fn set_nested(&self, fd: RawFd) {
+        if let Some(slot) = self.slot(self.root(fd)) {
+            slot.marks.fetch_or(NESTED, Relaxed);
+        }
+    }
+
+    /// Tells whether that is recorded.
+    pub(crate) fn is_nested(&self, fd: RawFd) -> bool {
+        self.slot(self.root(fd)).is_some_and(|slot| slot.is_marked(NESTED))
     }
 
     /// The number by which duplicates of a file know each other, among them epoll instances.

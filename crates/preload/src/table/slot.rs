@@ -20,6 +20,9 @@ pub(super) const STREAM: u32 = 16;
 /// Mark of a connection whose peer has answered since the last write.
 pub(super) const ANSWERED: u32 = 32;
 
+/// Mark of an epoll instance that is watched itself.
+pub(super) const NESTED: u32 = 64;
+
 /// An entry.
 #[derive(Debug)]
 pub(super) struct Slot {
@@ -50,6 +53,10 @@ pub(super) struct Slot {
     pub(super) head: AtomicU32,
     /// For duplicates, one number for all plus one; 0 for this one. See [`super::Table::root`].
     pub(super) root: AtomicI32,
+    /// Calls that have not asked the kernel about it since the last one that has.
+    pub(super) skipped: AtomicU32,
+    /// Tick of the clock at that last one.
+    pub(super) tick: AtomicU32,
 }
 
 impl Slot {
@@ -72,6 +79,8 @@ impl Slot {
         edge: AtomicU32::new(0),
         head: AtomicU32::new(0),
         root: AtomicI32::new(0),
+        skipped: AtomicU32::new(0),
+        tick: AtomicU32::new(0),
     };
 
     pub(super) fn words(&self) -> [u64; 8] {

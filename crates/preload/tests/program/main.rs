@@ -5,11 +5,14 @@
 //! [`relay::Relay`], which does what taut does for a VM's socket on the host.
 
 mod fabric;
+mod model;
 mod relay;
+mod transfers;
 
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -45,16 +48,20 @@ fn preloaded(scenario: &str, map: &Path) -> Command {
 /// Longest time of a scenario.
 const LONGEST: Duration = Duration::from_secs(120);
 
-fn run(mut command: Command) -> Output {
+fn run(command: Command) -> Output {
+    run_within(command, LONGEST)
+}
+
+fn run_within(mut command: Command, limit: Duration) -> Output {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let child = command.spawn().unwrap();
     let group = format!("-{}", child.id());
     let (ended, end) = mpsc::channel();
     thread::spawn(move || ended.send(child.wait_with_output()));
-    let Ok(output) = end.recv_timeout(LONGEST) else {
+    let Ok(output) = end.recv_timeout(limit) else {
         let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
         let said = end.recv_timeout(Duration::from_secs(1));
-        panic!("{command:?} did not end within {} s: {said:?}", LONGEST.as_secs());
+        panic!("{command:?} did not end within {} s: {said:?}", limit.as_secs());
     };
     let output = output.unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -130,7 +137,7 @@ enum By {
 const NOT_BY_RINGS: [&str; 1] = ["another_program_inherits"];
 
 /// Scenarios that move bytes, so that connections must get channels.
-const BY_RINGS: [&str; 17] = [
+const BY_RINGS: [&str; 22] = [
     "bulk_and_half_close",
     "flags_of_recv",
     "pieces",
@@ -148,6 +155,11 @@ const BY_RINGS: [&str; 17] = [
     "child_and_parent_take_turns",
     "two_threads_wait_for_one_connection",
     "messages_at_once",
+    "one_thread_gets_the_only_event",
+    "one_thread_gets_an_edge",
+    "instances_are_watched",
+    "unused_entries_of_poll",
+    "select_beyond_its_usual_size",
 ];
 
 /// Scenarios that are as with TCP only if small writes are gathered.
@@ -264,6 +276,11 @@ same_as_tcp! {
     child_and_parent_take_turns 1..=1;
     two_threads_wait_for_one_connection 1..=1;
     messages_at_once 1..=1;
+    one_thread_gets_the_only_event 1..=1;
+    one_thread_gets_an_edge 1..=1;
+    instances_are_watched 4..=4;
+    unused_entries_of_poll 1..=1;
+    select_beyond_its_usual_size 2..=2;
 }
 
 /// Scenarios about what only `AF_VSOCK` carries. `tests/tests/guest/preload.rs` runs them.
@@ -524,6 +541,30 @@ fn decisions_are_logged_on_request() {
     assert!(said.contains(": unix "), "{said}");
 }
 
+/// Waits until an iperf3 server listens. Returns the rest of what it prints.
+fn wait_for_server(server: &mut Child) -> BufReader<ChildStdout> {
+    let mut says = BufReader::new(server.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("listening") {
+        line.clear();
+        assert!(says.read_line(&mut line).unwrap() > 0);
+    }
+    says
+}
+
+/// A machine without memory for queue pairs says so on request, and only then.
+#[test]
+fn the_log_says_why_there_are_no_queue_pairs() {
+    for (log, times) in [("1", 1), ("0", 0)] {
+        let folder = tempfile::tempdir().unwrap();
+        let _relay = Relay::start(&folder.path().join("vm.sock"));
+        let mut command = preloaded("names", &map(folder.path(), &format!("rings on\n{LOOPBACK}")));
+        command.env("TAUT_VMCI_LOG", log);
+        let said = stderr(&run(command));
+        assert_eq!(said.matches("libtaut_vmci: no queue pairs: ").count(), times, "{said}");
+    }
+}
+
 /// An unmodified program with processes, threads and a `select` loop, if the machine has it.
 #[test]
 fn iperf3_measures_by_rings() {
@@ -549,18 +590,56 @@ fn iperf3_measures_by_rings() {
         let before = fabric.counts().0;
         let server = ["-s", "-1", "--forceflush", "-B", "127.0.0.1", "-p", "15201"];
         let mut server = iperf3(&server).stdout(Stdio::piped()).spawn().unwrap();
-        let mut says = std::io::BufReader::new(server.stdout.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("listening") {
-            line.clear();
-            assert!(std::io::BufRead::read_line(&mut says, &mut line).unwrap() > 0);
-        }
+        let mut says = wait_for_server(&mut server);
         let amount = ["-c", "127.0.0.1", "-p", "15201", "-n", "20M"];
         let output = run(iperf3(&[&amount[..], more].concat()));
         assert!(stdout(&output).contains("receiver"), "{more:?}: {}{}", stdout(&output), stderr(&output));
         let mut rest = String::new();
-        std::io::Read::read_to_string(&mut says, &mut rest).unwrap();
+        says.read_to_string(&mut rest).unwrap();
         assert!(server.wait().unwrap().success(), "{rest}");
         assert!(fabric.counts().0 >= before + 3, "{more:?}: {:?}", fabric.counts());
+    }
+}
+
+/// A write or a read that finds what it needs makes no system calls, and few calls of `select` do.
+#[test]
+fn rings_need_no_system_calls() {
+    let is_there = |name: &str| {
+        Command::new(name).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+    };
+    if !is_there("iperf3") || !is_there("strace") {
+        eprintln!("left out: there is no iperf3 or no strace");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let fabric = Arc::new(Fabric::start(folder.path()));
+    let _relay = Relay::start_with(&folder.path().join("vm.sock"), Some(fabric.clone() as _));
+    let path = map(folder.path(), LOOPBACK);
+    let traced = |name: &str, arguments: &[&str]| {
+        let mut command = Command::new("strace");
+        command.args(["-f", "-o"]).arg(folder.path().join(name));
+        let preloaded = format!("LD_PRELOAD={}", built("libtaut_vmci.so").display());
+        command.args(["-E", &preloaded, "iperf3"]).args(arguments);
+        command
+            .env("TAUT_VMCI_MAP", &path)
+            .env("TAUT_VMCI_RINGS", "1")
+            .env("TAUT_VMCI_RINGS_TRIAL", fabric.variable());
+        command
+    };
+    let server = ["-s", "-1", "--forceflush", "-B", "127.0.0.1", "-p", "15202"];
+    let mut server = traced("server", &server).stdout(Stdio::piped()).spawn().unwrap();
+    wait_for_server(&mut server);
+    // 4096 writes.
+    let output = run(traced("client", &["-c", "127.0.0.1", "-p", "15202", "-n", "1M", "-l", "256"]));
+    assert!(stdout(&output).contains("receiver"), "{}{}", stdout(&output), stderr(&output));
+    assert!(server.wait().unwrap().success());
+    for name in ["client", "server"] {
+        let calls = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        let count = |call: &str| calls.lines().filter(|line| line.contains(&format!(" {call}("))).count();
+        let counts = ["getsockopt", "rt_sigprocmask", "fcntl", "write", "read"].map(count);
+        assert!(counts.iter().all(|count| *count < 250), "{name}: {counts:?}");
+        // The server waits for its listener, too, before each of as many reads.
+        let waits = ["select", "pselect6", "poll", "ppoll"].map(count);
+        assert!(waits.iter().sum::<usize>() < 2048, "{name}: {waits:?}");
     }
 }

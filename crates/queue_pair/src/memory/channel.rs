@@ -1,15 +1,18 @@
 //! One channel of a region: its words, and where its rings are.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Memory, RingBytes};
 use crate::layout::{Direction, Geometry, Word};
 
-/// A channel. It keeps the memory mapped.
+/// A channel. It keeps the memory mapped, or borrows it ([`Region::channel_ref`]).
+///
+/// [`Region::channel_ref`]: super::Region::channel_ref
 #[derive(Debug, Clone)]
-pub struct Channel {
-    memory: Arc<Memory>,
+pub struct Channel<M = Arc<Memory>> {
+    memory: M,
     index: u32,
     /// Offset of the channel in the memory, in bytes. A multiple of a page.
     base: usize,
@@ -17,19 +20,22 @@ pub struct Channel {
     ring_len: u32,
 }
 
-impl Channel {
+impl<M: Borrow<Memory> + Clone> Channel<M> {
     /// The channel at an offset that the geometry says, in memory that has all of the geometry.
-    pub(super) fn new(memory: Arc<Memory>, geometry: &Geometry, index: u32, base: usize) -> Self {
-        assert!(base as u64 + geometry.channel_len() <= memory.len() as u64);
+    #[inline]
+    pub(super) fn new(memory: M, geometry: &Geometry, index: u32, base: usize) -> Self {
+        assert!(base as u64 + geometry.channel_len() <= memory.borrow().len() as u64);
         Self { memory, index, base, ring_len: geometry.ring_len() }
     }
 
     /// Index of the channel in its region.
+    #[inline]
     pub fn index(&self) -> u32 {
         self.index
     }
 
     /// Length of each ring, in bytes: a power of two.
+    #[inline]
     pub fn ring_len(&self) -> u32 {
         self.ring_len
     }
@@ -56,15 +62,16 @@ impl Channel {
     /// A word, which the other side may change at any time.
     #[inline]
     pub(crate) fn word(&self, word: Word) -> &AtomicU32 {
-        self.memory.word(self.base + word.offset())
+        self.memory.borrow().word(self.base + word.offset())
     }
 
     /// The bytes of a ring.
-    pub(crate) fn ring(&self, direction: Direction, piece: usize) -> RingBytes {
+    #[inline]
+    pub(crate) fn ring(&self, direction: Direction, piece: usize) -> RingBytes<M> {
         let at = match direction {
             Direction::Out => self.base + crate::layout::PAGE as usize,
             Direction::In => self.base + crate::layout::PAGE as usize + self.ring_len as usize,
         };
-        RingBytes::new(Arc::clone(&self.memory), at, self.ring_len, piece)
+        RingBytes::new(self.memory.clone(), at, self.ring_len, piece)
     }
 }

@@ -60,6 +60,14 @@ impl Region {
         &self.memory
     }
 
+    /// A channel that borrows the memory, which costs no count of its users; `None` if there is
+    /// none with this index.
+    #[inline]
+    pub fn channel_ref(&self, index: u32) -> Option<Channel<&Memory>> {
+        let offset = self.geometry.channel(index)?;
+        Some(Channel::new(&*self.memory, &self.geometry, index, offset as usize))
+    }
+
     /// A channel; `None` if there is none with this index.
     pub fn channel(&self, index: u32) -> Option<Channel> {
         let offset = self.geometry.channel(index)?;

@@ -1,5 +1,6 @@
 //! The bytes of a ring: copies in and out that wrap around its end.
 
+use std::borrow::Borrow;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ pub const WHOLE: usize = usize::MAX;
 
 /// The bytes of one ring. Positions count bytes modulo 2^32.
 #[derive(Debug)]
-pub(crate) struct RingBytes {
-    memory: Arc<Memory>,
+pub(crate) struct RingBytes<M = Arc<Memory>> {
+    memory: M,
     /// Offset of the ring in the memory, in bytes.
     base: usize,
     /// Length of the ring in bytes. A power of two, so positions keep their meaning when they wrap.
@@ -69,14 +70,15 @@ impl SharedBytes<'_> {
     }
 }
 
-impl RingBytes {
+impl<M: Borrow<Memory>> RingBytes<M> {
     /// The ring of `len` bytes at an offset.
     ///
     /// # Panics
     /// If the ring is not in the memory, or its length is not a power of two.
-    pub(super) fn new(memory: Arc<Memory>, base: usize, len: u32, piece: usize) -> Self {
+    #[inline]
+    pub(super) fn new(memory: M, base: usize, len: u32, piece: usize) -> Self {
         assert!(len.is_power_of_two());
-        memory.at(base, len as usize);
+        memory.borrow().at(base, len as usize);
         Self { memory, base, len, piece }
     }
 
@@ -102,7 +104,11 @@ impl RingBytes {
     /// The bytes from a position on. The second part is empty unless they wrap around.
     #[inline]
     pub(crate) fn spans(&self, position: u32, len: usize) -> [SharedBytes<'_>; 2] {
-        self.parts(position, len).map(|(offset, len)| SharedBytes { memory: &self.memory, offset, len })
+        self.parts(position, len).map(|(offset, len)| SharedBytes {
+            memory: self.memory.borrow(),
+            offset,
+            len,
+        })
     }
 
     /// Copies bytes out.
@@ -110,8 +116,8 @@ impl RingBytes {
     pub(crate) fn copy_out(&self, position: u32, out: &mut [MaybeUninit<u8>]) {
         let [first, second] = self.parts(position, out.len());
         let (start, rest) = out.split_at_mut(first.1);
-        self.memory.copy_out(first.0, start, self.piece);
-        self.memory.copy_out(second.0, rest, self.piece);
+        self.memory.borrow().copy_out(first.0, start, self.piece);
+        self.memory.borrow().copy_out(second.0, rest, self.piece);
     }
 
     /// Copies bytes in.
@@ -119,18 +125,25 @@ impl RingBytes {
     pub(crate) fn copy_in(&self, position: u32, bytes: &[u8]) {
         let [first, second] = self.parts(position, bytes.len());
         let (start, rest) = bytes.split_at(first.1);
-        self.memory.copy_in(first.0, start, self.piece);
-        self.memory.copy_in(second.0, rest, self.piece);
+        self.memory.borrow().copy_in(first.0, start, self.piece);
+        self.memory.borrow().copy_in(second.0, rest, self.piece);
     }
 
     /// Copies bytes in from another ring.
     #[inline]
-    pub(crate) fn copy_from(&self, position: u32, from: &Self, at: u32, len: usize) {
+    pub(crate) fn copy_from<F: Borrow<Memory>>(
+        &self,
+        position: u32,
+        from: &RingBytes<F>,
+        at: u32,
+        len: usize,
+    ) {
+        let (ours, theirs) = (self.memory.borrow(), from.memory.borrow());
         let mut done = 0;
         for (offset, part) in from.parts(at, len) {
             let [first, second] = self.parts(position.wrapping_add(done as u32), part);
-            self.memory.copy_from(first.0, &from.memory, offset, first.1, self.piece);
-            self.memory.copy_from(second.0, &from.memory, offset + first.1, second.1, self.piece);
+            ours.copy_from(first.0, theirs, offset, first.1, self.piece);
+            ours.copy_from(second.0, theirs, offset + first.1, second.1, self.piece);
             done += part;
         }
     }

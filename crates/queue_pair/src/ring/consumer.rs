@@ -1,20 +1,22 @@
 //! The end that reads bytes.
 
+use std::borrow::Borrow;
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use super::fault::{End, Hostile, used};
 use super::private::Private;
 use super::wait::{Signaller, Waiter};
 use crate::layout::Direction;
-use crate::memory::{Channel, RingBytes, SharedBytes};
+use crate::memory::{Channel, Memory, RingBytes, SharedBytes};
 
 /// The end of a ring that reads bytes.
 #[derive(Debug)]
-pub struct Consumer {
-    channel: Channel,
+pub struct Consumer<M = Arc<Memory>> {
+    channel: Channel<M>,
     direction: Direction,
-    bytes: RingBytes,
+    bytes: RingBytes<M>,
     /// Own position: bytes taken, modulo 2^32. Never read back from shared memory.
     tail: u32,
     /// Position that the other side has been told.
@@ -34,10 +36,11 @@ pub struct Look {
     pub end: End,
 }
 
-impl Consumer {
+impl<M: Borrow<Memory> + Clone> Consumer<M> {
     /// The end of an empty ring of a channel whose words are zero. At most `piece` bytes are copied
     /// at once ([`PIECE`](crate::memory::PIECE), [`WHOLE`](crate::memory::WHOLE)).
-    pub fn new(channel: Channel, direction: Direction, piece: usize) -> Self {
+    #[inline]
+    pub fn new(channel: Channel<M>, direction: Direction, piece: usize) -> Self {
         let bytes = channel.ring(direction, piece);
         let (waiter, signaller) = (Waiter::new(0), Signaller::new());
         Self { channel, direction, bytes, tail: 0, published: 0, waiter, signaller }
@@ -46,7 +49,7 @@ impl Consumer {
     /// Continues where another process has stopped, which the words of the channel tell. Bytes that
     /// were read and not published are read again. The first [`Self::must_signal`] may lead to a
     /// signal that the other side has had already.
-    pub fn resume(channel: Channel, direction: Direction, piece: usize) -> Result<Self, Hostile> {
+    pub fn resume(channel: Channel<M>, direction: Direction, piece: usize) -> Result<Self, Hostile> {
         let tail = channel.load(direction.tail());
         let waiter = Waiter::new(channel.load(direction.bytes_wait()));
         let this = Self { tail, published: tail, waiter, ..Self::new(channel, direction, piece) };
@@ -55,6 +58,7 @@ impl Consumer {
     }
 
     /// The numbers that this end keeps privately.
+    #[inline]
     pub fn private(&self) -> Private {
         Private {
             position: self.tail,
@@ -65,6 +69,7 @@ impl Consumer {
     }
 
     /// Goes on where another process that shares this end has stopped.
+    #[inline]
     pub fn go_on(&mut self, from: Private) {
         (self.tail, self.published) = (from.position, from.published);
         self.waiter = Waiter::new(from.waiter);
@@ -78,7 +83,8 @@ impl Consumer {
     }
 
     /// The channel of the ring.
-    pub fn channel(&self) -> &Channel {
+    #[inline]
+    pub fn channel(&self) -> &Channel<M> {
         &self.channel
     }
 
@@ -95,7 +101,7 @@ impl Consumer {
 
     /// The bytes of the ring.
     #[inline]
-    pub(super) fn bytes(&self) -> &RingBytes {
+    pub(super) fn bytes(&self) -> &RingBytes<M> {
         &self.bytes
     }
 

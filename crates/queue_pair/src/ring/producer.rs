@@ -1,5 +1,7 @@
 //! The end that writes bytes.
 
+use std::borrow::Borrow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use super::consumer::Consumer;
@@ -7,14 +9,14 @@ use super::fault::{End, Hostile, used};
 use super::private::Private;
 use super::wait::{Signaller, Waiter};
 use crate::layout::Direction;
-use crate::memory::{Channel, RingBytes, SharedBytes};
+use crate::memory::{Channel, Memory, RingBytes, SharedBytes};
 
 /// The end of a ring that writes bytes.
 #[derive(Debug)]
-pub struct Producer {
-    channel: Channel,
+pub struct Producer<M = Arc<Memory>> {
+    channel: Channel<M>,
     direction: Direction,
-    bytes: RingBytes,
+    bytes: RingBytes<M>,
     /// Own position: bytes written, modulo 2^32. Never read back from shared memory.
     head: u32,
     /// Position that the other side has been told.
@@ -25,10 +27,11 @@ pub struct Producer {
     signaller: Signaller,
 }
 
-impl Producer {
+impl<M: Borrow<Memory> + Clone> Producer<M> {
     /// The end of an empty ring of a channel whose words are zero. At most `piece` bytes are copied
     /// at once ([`PIECE`](crate::memory::PIECE), [`WHOLE`](crate::memory::WHOLE)).
-    pub fn new(channel: Channel, direction: Direction, piece: usize) -> Self {
+    #[inline]
+    pub fn new(channel: Channel<M>, direction: Direction, piece: usize) -> Self {
         let bytes = channel.ring(direction, piece);
         let (waiter, signaller) = (Waiter::new(0), Signaller::new());
         Self { channel, direction, bytes, head: 0, published: 0, waiter, signaller }
@@ -37,7 +40,7 @@ impl Producer {
     /// Continues where another process has stopped, which the words of the channel tell. Bytes that
     /// were written and not published are lost. The first [`Self::must_signal`] may lead to a
     /// signal that the other side has had already.
-    pub fn resume(channel: Channel, direction: Direction, piece: usize) -> Result<Self, Hostile> {
+    pub fn resume(channel: Channel<M>, direction: Direction, piece: usize) -> Result<Self, Hostile> {
         let head = channel.load(direction.head());
         let waiter = Waiter::new(channel.load(direction.room_wait()));
         let this = Self { head, published: head, waiter, ..Self::new(channel, direction, piece) };
@@ -46,6 +49,7 @@ impl Producer {
     }
 
     /// The numbers that this end keeps privately.
+    #[inline]
     pub fn private(&self) -> Private {
         Private {
             position: self.head,
@@ -56,6 +60,7 @@ impl Producer {
     }
 
     /// Goes on where another process that shares this end has stopped.
+    #[inline]
     pub fn go_on(&mut self, from: Private) {
         (self.head, self.published) = (from.position, from.published);
         self.waiter = Waiter::new(from.waiter);
@@ -69,7 +74,8 @@ impl Producer {
     }
 
     /// The channel of the ring.
-    pub fn channel(&self) -> &Channel {
+    #[inline]
+    pub fn channel(&self) -> &Channel<M> {
         &self.channel
     }
 
@@ -123,7 +129,11 @@ impl Producer {
     /// Moves up to `most` bytes from another ring: as many as it has and this one has room for.
     /// Returns how many. Both ends have to be published then.
     #[inline]
-    pub fn write_from(&mut self, from: &mut Consumer, most: usize) -> Result<usize, Hostile> {
+    pub fn write_from<F: Borrow<Memory> + Clone>(
+        &mut self,
+        from: &mut Consumer<F>,
+        most: usize,
+    ) -> Result<usize, Hostile> {
         let count = most.min(from.available()? as usize).min(self.room()? as usize);
         self.bytes.copy_from(self.head, from.bytes(), from.position(), count);
         self.head = self.head.wrapping_add(count as u32);

@@ -14,11 +14,13 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     /// Begins with the number that the word has.
+    #[inline]
     pub(crate) fn new(number: u32) -> Self {
         Self { number }
     }
 
     /// Number of the last announcement or its end.
+    #[inline]
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
@@ -57,16 +59,19 @@ pub(crate) struct Signaller {
 
 impl Signaller {
     /// A side that has not signalled yet.
+    #[inline]
     pub(crate) fn new() -> Self {
         Self { seen: 0 }
     }
 
     /// A side that goes on with the number that another one has seen last.
+    #[inline]
     pub(crate) fn resume(seen: u32) -> Self {
         Self { seen }
     }
 
     /// Number at the last look.
+    #[inline]
     pub(crate) fn seen(&self) -> u32 {
         self.seen
     }

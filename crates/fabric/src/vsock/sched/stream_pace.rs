@@ -107,14 +107,15 @@ impl StreamPace {
     /// Returns how long the thread, which has nothing to do, sleeps before its next look; `None` if
     /// it goes on polling.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Duration> {
+        // First, since a fast stream is here most of the time.
+        if self.not_before.is_some_and(|end| now < end) {
+            return None;
+        }
         let is_recent = |at: Option<Instant>| at.is_some_and(|at| now.saturating_duration_since(at) < RECENT);
         let streams = self.allowed && is_recent(self.stream) && !is_recent(self.single);
         if !streams {
             self.begin_look(now);
             self.sleep = None;
-            return None;
-        }
-        if self.not_before.is_some_and(|end| now < end) {
             return None;
         }
         if self.sleep.is_none() {

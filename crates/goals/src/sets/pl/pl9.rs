@@ -8,9 +8,9 @@
 use super::conditions::{figures, middle, ratio};
 use super::stage::{self, CLIENT, PARTIES};
 use crate::figure::{Bound, median, shown};
-use crate::lab::{DaemonOptions, Lab, NEWEST};
+use crate::lab::{Contents, DaemonOptions, Lab, NEWEST};
 use crate::machine::{Command, Doc};
-use crate::reason::{Measured, NotMeasured};
+use crate::reason::Measured;
 use crate::row::{Goal, Results, Row};
 
 /// Debian's package of Redis' tools has the server under this name. The program is the server when
@@ -30,8 +30,7 @@ pub(super) const ROW: Row = Row {
 
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let (repeats, seconds) = lab.pick((7, 6), (2, 3));
-    let missing = || NotMeasured::because("Redis is not installed: tools/setup.sh test");
-    let server = lab.machine().program(SERVER).ok_or_else(missing)?;
+    let server = lab.tool(SERVER)?;
     lab.enter_scope()?;
     lab.start_lan(DaemonOptions::default())?;
     lab.native_pair()?;
@@ -69,30 +68,10 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
 
 /// Boots the VM with a Redis server.
 fn start_guest(lab: &mut Lab) -> Measured<()> {
-    let folder = lab.folder().join("pl9");
-    lab.machine().make_folder(&folder)?;
-    lab.machine().write(&folder.join("map"), "")?;
-    lab.machine().write(&folder.join("script"), &format!("redis-server --bind 0.0.0.0 {OPTIONS}\n"))?;
-    lab.boot_of(NEWEST)?;
-    let library = lab.program("libtaut_vmci.so");
-    if !lab.machine().exists(&library) {
-        let build = lab.in_checkout("cargo").args("build -q --release -p taut-preload --lib");
-        lab.run(&build)?;
-    }
-    let make = lab
-        .in_checkout(lab.setup().checkout.join("tools/make-redis.sh"))
-        .arg(&lab.setup().images)
-        .arg(NEWEST)
-        .arg(library)
-        .arg(folder.join("map"))
-        .arg(folder.join("script"))
-        .arg(folder.join("image"))
-        .record("image");
-    lab.run(&make)?;
-    let image = folder.join("image").display().to_string();
+    let script = format!("redis-server --bind 0.0.0.0 {OPTIONS}\n");
+    let boot = lab.extend_image(NEWEST, "pl9", &Contents { script: &script, ..Contents::default() })?;
     let file = format!(
-        "memory = \"512MiB\"\nmemory_reservation = \"full\"\n[cpu]\nreservation = \"full\"\n\
-         [boot]\nkernel = \"{image}/vmlinuz\"\ninitrd = \"{image}/initrd\"\n\
+        "memory = \"512MiB\"\nmemory_reservation = \"full\"\n[cpu]\nreservation = \"full\"\n{boot}\
          [[nic]]\nportgroup = \"lan\"\nip = \"10.85.0.1/24\"\n[vmci]\n"
     );
     lab.start_vm("rt1", &file)

@@ -4,6 +4,7 @@ use crate::figure::shown;
 use crate::lab::{Lab, NEWEST, OLDEST};
 use crate::machine::Doc;
 use crate::reason::Measured;
+use crate::rounds::paired;
 use crate::row::Results;
 use crate::sets::vc_g::cells::Cell;
 use crate::sets::vc_g::guests::{bench, start_daemon};
@@ -29,17 +30,19 @@ pub(super) fn start_pair(lab: &mut Lab, image: &str) -> Measured<()> {
     })
 }
 
-/// Measures with guests of each kernel, one pair after the other. A goal's ID is `ID-KERNEL-…`.
+/// Measures with guests of each kernel, one pair after the other. `start` starts the pair that runs
+/// an image. A goal's ID is `ID-KERNEL-…`.
 pub(super) fn with_each_kernel(
     lab: &mut Lab,
     results: &mut Results,
     goals: &[&str],
+    start: impl Fn(&mut Lab, &str) -> Measured<()>,
     mut measure: impl FnMut(&mut Lab, &mut Results, &str) -> Measured<()>,
 ) -> Measured<()> {
     for (kernel, image) in KERNELS {
         let version = lab.kernel_of(image)?;
         lab.note(format!("{kernel}: Linux {version}"));
-        let outcome = start_pair(lab, image).and_then(|()| measure(lab, results, kernel));
+        let outcome = start(lab, image).and_then(|()| measure(lab, results, kernel));
         let of_kernel: Vec<&str> = goals.iter().copied().filter(|goal| goal.contains(kernel)).collect();
         results.settle(&of_kernel, outcome);
         lab.stop_daemon()?;
@@ -47,17 +50,54 @@ pub(super) fn with_each_kernel(
     Ok(())
 }
 
+/// Numbers of TCP sessions of which the faster one counts.
+pub(super) const ONE_AND_FIVE: &[u32] = &[1, 5];
+
+/// One session by a transport, beside TCP.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OneSession<'a> {
+    /// First words of the goals' IDs, which are `ID-KERNEL-MESSAGE`.
+    pub(super) id: &'a str,
+    /// All of these goals.
+    pub(super) goals: &'a [&'a str],
+    pub(super) transport: &'static str,
+    /// Numbers of TCP sessions, of which the fastest counts.
+    pub(super) tcp_sessions: &'a [u32],
+}
+
+impl OneSession<'_> {
+    /// Measures messages of 256 B, 4 KiB and 64 KiB with guests of each kernel.
+    pub(super) fn measure(self, lab: &mut Lab, results: &mut Results) -> Measured<()> {
+        with_each_kernel(lab, results, self.goals, start_pair, |lab, results, kernel| {
+            let report = streams(lab, "256,4KiB,64KiB", self.tcp_sessions)?;
+            for message in [256, 4096, 65536] {
+                let own = Cell::of(self.transport, message);
+                let tcp = best_tcp(&report, message, self.tcp_sessions)?;
+                let ratio = paired(&own.figures(&report, "mbit_s")?, &tcp)?;
+                let detail = beside(&report, own, &tcp)?;
+                results.record(&format!("{}-{kernel}-{message}", self.id), [ratio], detail);
+            }
+            Ok(())
+        })
+    }
+}
+
 /// Measures streams of these messages by vsock, queue pairs and TCP in alternation, from a to b.
-pub(super) fn streams(lab: &mut Lab, messages: &str, sessions: &str) -> Measured<Doc> {
+pub(super) fn streams(lab: &mut Lab, messages: &str, sessions: &[u32]) -> Measured<Doc> {
     let (seconds, repeats) = lab.pick((3, 7), (1, 1));
+    let sessions = sessions.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let words = format!("a b --message {messages} --sessions {sessions} --socket-size 256KiB");
     bench(lab, &format!("{words} --against tcp,ring --duration {seconds} --repeat {repeats}"))
 }
 
-/// Throughput of each repeat in Mbit/s: TCP with one session or five, whichever was faster.
-pub(super) fn best_tcp(report: &Doc, message: u32) -> Measured<Vec<f64>> {
-    let of = |sessions| Cell { sessions, ..Cell::of("tcp", message) }.figures(report, "mbit_s");
-    Ok(of(1)?.into_iter().zip(of(5)?).map(|(one, five)| one.max(five)).collect())
+/// Throughput of each repeat in Mbit/s by TCP, with the fastest of these numbers of sessions.
+pub(super) fn best_tcp(report: &Doc, message: u32, sessions: &[u32]) -> Measured<Vec<f64>> {
+    let of = |&sessions: &u32| Cell { sessions, ..Cell::of("tcp", message) }.figures(report, "mbit_s");
+    let all = sessions.iter().map(of).collect::<Measured<Vec<_>>>()?;
+    let fastest = |best: Vec<f64>, other: Vec<f64>| {
+        best.into_iter().zip(other).map(|(best, other)| best.max(other)).collect()
+    };
+    Ok(all.into_iter().reduce(fastest).unwrap_or_default())
 }
 
 /// Says what both transports moved.

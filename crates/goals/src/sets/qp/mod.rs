@@ -1,7 +1,10 @@
 //! QP: sockets at memory speed, between programs of two VMs.
 
 mod guests;
+mod programs;
 mod qp1;
+mod qp10;
+mod qp11;
 mod qp12;
 mod qp13;
 mod qp14;
@@ -9,7 +12,11 @@ mod qp2;
 mod qp3;
 mod qp4;
 mod qp5;
+mod qp6;
+mod qp7;
+mod qp8;
 mod qp9;
+mod shells;
 
 use super::Set;
 
@@ -22,7 +29,12 @@ pub(super) const SET: Set = Set {
         &qp3::ROW,
         &qp4::ROW,
         &qp5::ROW,
+        &qp6::ROW,
+        &qp7::ROW,
+        &qp8::ROW,
         &qp9::ROW,
+        &qp10::ROW,
+        &qp11::ROW,
         &qp12::ROW,
         &qp13::ROW,
         &qp14::ROW,

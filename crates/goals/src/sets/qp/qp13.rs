@@ -1,7 +1,7 @@
 //! QP13: throughput by message size, one session and five, through queue pairs, plain vsock and TCP
 //! between stock guests, drawn as S2 does.
 
-use super::guests::{best_tcp, with_each_kernel};
+use super::guests::{ONE_AND_FIVE, best_tcp, start_pair, with_each_kernel};
 use crate::figure::{Bound, percentile, ratio};
 use crate::lab::Lab;
 use crate::reason::Measured;
@@ -9,7 +9,6 @@ use crate::row::{Goal, Results, Row};
 use crate::sets::vc_g::cells::Cell;
 use crate::sets::vc_g::guests::bench;
 
-const GOALS: [&str; 2] = ["QP13-client-oldest", "QP13-client-newest"];
 const BOUNDS: &[Bound] = &[
     Bound::AtLeast(3.5, "x TCP at the worst point from 4 to 64 KiB"),
     Bound::Stated("x TCP at the best point"),
@@ -20,12 +19,12 @@ pub(super) const ROW: Row = Row {
     id: "QP13",
     what: "throughput by message size, one session and five, through queue pairs, plain vsock and TCP",
     on: "two QEMU guests with Debian's oldest kernel, then two with the newest; sockets of 256 KiB",
-    goals: &[Goal::new(GOALS[0], BOUNDS), Goal::new(GOALS[1], BOUNDS)],
+    goals: &[Goal::new("QP13-client-oldest", BOUNDS), Goal::new("QP13-client-newest", BOUNDS)],
     run,
 };
 
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
-    with_each_kernel(lab, results, &GOALS, |lab, results, kernel| {
+    with_each_kernel(lab, results, &ROW.goals_with("QP13-"), start_pair, |lab, results, kernel| {
         let (seconds, repeats) = lab.pick((2.0, 3), (0.5, 1));
         let goal = format!("QP13-client-{kernel}");
         let drawing = lab.fresh(&format!("{goal}.svg"))?;
@@ -37,7 +36,7 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
         lab.written(&drawing)?;
         let (mut points, mut rates) = (Vec::new(), Vec::new());
         for message in sizes {
-            let tcp = crate::figure::median(&best_tcp(&report, message)?)?;
+            let tcp = crate::figure::median(&best_tcp(&report, message, ONE_AND_FIVE)?)?;
             for sessions in [1, 5] {
                 let rate = Cell { sessions, ..Cell::of("ring", message) }.median(&report, "mbit_s")?;
                 points.push((message, ratio(rate, tcp)?));

@@ -1,7 +1,7 @@
 //! QP3: five sessions of 64 KiB writes through queue pairs, beside the best TCP of one session and
 //! five.
 
-use super::guests::{beside, best_tcp, streams, with_each_kernel};
+use super::guests::{ONE_AND_FIVE, beside, best_tcp, start_pair, streams, with_each_kernel};
 use crate::figure::{Bound, percentile};
 use crate::lab::Lab;
 use crate::reason::Measured;
@@ -10,7 +10,6 @@ use crate::row::{Goal, Results, Row};
 use crate::sets::vc_g::cells::Cell;
 
 const MESSAGE: u32 = 65536;
-const GOALS: [&str; 2] = ["QP3-client-oldest", "QP3-client-newest"];
 const BOUNDS: &[Bound] = &[
     Bound::AtLeast(4.0, "x TCP"),
     Bound::AtLeast(1.0, "x one session"),
@@ -22,16 +21,16 @@ pub(super) const ROW: Row = Row {
     what: "five sessions of 64 KiB writes through queue pairs: programs with the client library, beside the best TCP \
            of one session and five",
     on: "two QEMU guests with Debian's oldest kernel, then two with the newest",
-    goals: &[Goal::new(GOALS[0], BOUNDS), Goal::new(GOALS[1], BOUNDS)],
+    goals: &[Goal::new("QP3-client-oldest", BOUNDS), Goal::new("QP3-client-newest", BOUNDS)],
     run,
 };
 
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
-    with_each_kernel(lab, results, &GOALS, |lab, results, kernel| {
-        let report = streams(lab, "64KiB", "1,5")?;
+    with_each_kernel(lab, results, &ROW.goals_with("QP3-"), start_pair, |lab, results, kernel| {
+        let report = streams(lab, "64KiB", ONE_AND_FIVE)?;
         let one = Cell::of("ring", MESSAGE);
         let five = Cell { sessions: 5, ..one };
-        let tcp = best_tcp(&report, MESSAGE)?;
+        let tcp = best_tcp(&report, MESSAGE, ONE_AND_FIVE)?;
         let rates = five.figures(&report, "mbit_s")?;
         let of_tcp = paired(&rates, &tcp)?;
         let of_one = paired(&rates, &one.figures(&report, "mbit_s")?)?;

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use super::guests::start_daemon;
 use crate::figure::Bound;
-use crate::lab::{Lab, NEWEST};
+use crate::lab::{Contents, Lab, NEWEST};
 use crate::machine::Command;
-use crate::reason::{Measured, NotMeasured, require};
+use crate::reason::{Measured, require};
 use crate::row::{Goal, Results, Row};
 
 /// Bytes that are sent and come back.
@@ -71,7 +71,7 @@ pub(super) const ROW: Row = Row {
 
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     for program in ["socat", "python3"] {
-        installed(lab, program)?;
+        lab.tool(program)?;
     }
     start_guest(lab)?;
     let socket = lab.vm_show("g10")?.text("status.vmci.socket")?;
@@ -84,50 +84,16 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     ssh(lab, results, &socket)
 }
 
-fn installed(lab: &mut Lab, program: &str) -> Measured<()> {
-    let missing = || NotMeasured::because(format!("{program} is not installed: tools/setup.sh test"));
-    lab.machine().program(program).map(drop).ok_or_else(missing)
-}
-
 fn start_guest(lab: &mut Lab) -> Measured<()> {
-    let folder = lab.folder().join("g10");
-    lab.machine().make_folder(&folder)?;
-    lab.machine().write(&folder.join("map"), "")?;
-    lab.machine().write(&folder.join("script"), GUEST)?;
-    let mut programs: Vec<String> = ["socat", "head", "tr", "wc"].map(str::to_owned).to_vec();
-    if installed(lab, "dropbear").is_ok() {
-        programs.push("mkdir".to_owned());
-        let found = ["dropbear", "dropbearkey"].map(|name| lab.machine().program(name));
-        programs.extend(found.into_iter().flatten().map(|path| path.display().to_string()));
+    let mut programs: Vec<PathBuf> = ["socat", "head", "tr", "wc"].map(PathBuf::from).to_vec();
+    if lab.tool("dropbear").is_ok() {
+        programs.push("mkdir".into());
+        programs.extend(["dropbear", "dropbearkey"].into_iter().filter_map(|name| lab.tool(name).ok()));
     }
-    lab.boot_of(NEWEST)?;
-    let library = preload_library(lab)?;
-    let make = lab
-        .in_checkout(lab.setup().checkout.join("tools/make-redis.sh"))
-        .arg(&lab.setup().images)
-        .arg(NEWEST)
-        .arg(library)
-        .arg(folder.join("map"))
-        .arg(folder.join("script"))
-        .arg(folder.join("image"))
-        .args(programs)
-        .record("image");
-    lab.run(&make)?;
+    let contents = Contents { script: GUEST, programs, ..Contents::default() };
+    let boot = lab.extend_image(NEWEST, "g10", &contents)?;
     start_daemon(lab, "")?;
-    let image = folder.join("image");
-    let image = image.display();
-    let boot = format!("[boot]\nkernel = \"{image}/vmlinuz\"\ninitrd = \"{image}/initrd\"\n[vmci]\n");
-    lab.start_vm("g10", &format!("memory = \"512MiB\"\n{boot}"))
-}
-
-/// Returns the path of the library that turns TCP into vsock, which `make-redis.sh` needs.
-fn preload_library(lab: &mut Lab) -> Measured<PathBuf> {
-    let library = lab.program("libtaut_vmci.so");
-    if !lab.machine().exists(&library) {
-        let build = lab.in_checkout("cargo").args("build -q --release -p taut-preload --lib");
-        lab.run(&build)?;
-    }
-    Ok(library)
+    lab.start_vm("g10", &format!("memory = \"512MiB\"\n{boot}[vmci]\n"))
 }
 
 /// The guest connects to listeners on the host.
@@ -187,7 +153,7 @@ fn handshake(lab: &mut Lab, results: &mut Results, socket: &str) -> Measured<()>
 
 fn ssh(lab: &mut Lab, results: &mut Results, socket: &str) -> Measured<()> {
     for program in ["dropbear", "ssh"] {
-        installed(lab, program)?;
+        lab.tool(program)?;
     }
     let proxy = lab.folder().join("g10/proxy");
     let script = format!(

@@ -43,9 +43,7 @@ pub(super) const ROW: Row = Row {
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     for (kernel, image) in [("oldest", OLDEST), ("newest", NEWEST)] {
         let outcome = measure(lab, results, kernel, image);
-        let goals: Vec<&str> =
-            ROW.goals.iter().map(|goal| goal.id).filter(|id| id.contains(kernel)).collect();
-        results.settle(&goals, outcome);
+        results.settle(&ROW.goals_with(kernel), outcome);
         lab.end_jobs();
         lab.stop_daemon()?;
     }

@@ -2,9 +2,9 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 
-use super::{Answer, answer};
+use super::{Answer, answer, owned};
 
 /// Passes a descriptor by `sendmsg(2)`.
 pub(crate) fn pass(socket: RawFd, fd: RawFd) -> Answer {
@@ -28,4 +28,28 @@ pub(crate) fn pass(socket: RawFd, fd: RawFd) -> Answer {
     }
     // SAFETY: everything that the message points to lives in this frame.
     answer(unsafe { libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL) } as c_int)
+}
+
+/// Receives a descriptor by `recvmsg(2)`, with one byte. `None` at the end of the socket.
+pub(crate) fn receive_descriptor(socket: RawFd) -> Option<OwnedFd> {
+    let mut byte = [0u8; 1];
+    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast::<c_void>(), iov_len: 1 };
+    let mut control = [0u64; 4];
+    // SAFETY: a structure of numbers and pointers, for which zero is valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of::<[u64; 4]>();
+    // SAFETY: everything that the message points to lives in this frame.
+    let count = unsafe { libc::recvmsg(socket, &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+    if answer(count as c_int).unwrap() == 0 {
+        return None;
+    }
+    // SAFETY: the kernel has written a header with a number behind it, which `pass` has sent.
+    Some(owned(unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        assert!(!header.is_null());
+        libc::CMSG_DATA(header).cast::<c_int>().read_unaligned()
+    }))
 }

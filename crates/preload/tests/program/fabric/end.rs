@@ -34,8 +34,10 @@ pub(super) struct End {
     has_shut: bool,
     /// The program has closed the stream's socket.
     has_closed: bool,
-    /// The other end was told that no more bytes come from this one.
+    /// The other end was told by its ring that no more bytes come from this one.
     is_finished: bool,
+    /// The other end was told so by its socket.
+    is_told: bool,
 }
 
 impl End {
@@ -53,6 +55,7 @@ impl End {
             has_shut: false,
             has_closed: false,
             is_finished: false,
+            is_told: false,
         }
     }
 
@@ -165,6 +168,15 @@ impl End {
         self.has_closed = has_hung_up && self.has_shut;
     }
 
+    /// Tells whether the ring to this end has bytes that the program has not got.
+    fn has_unread(&self) -> bool {
+        match (&self.unread, &self.ends) {
+            (Some(unread), _) => unread.available() != Ok(0),
+            (None, Some(ends)) => ends.producer.used() != Ok(0),
+            (None, None) => false,
+        }
+    }
+
     /// Delivers bytes to this end, and returns how many it took.
     fn put(&mut self, bytes: &[u8]) -> usize {
         if self.has_closed {
@@ -172,9 +184,10 @@ impl End {
         }
         if self.unread.is_some() {
             // What it had not read goes first.
-            return 0;
-        }
-        if let Some(ends) = &mut self.ends {
+            if self.has_unread() {
+                return 0;
+            }
+        } else if let Some(ends) = &mut self.ends {
             return ends.producer.write(bytes).unwrap();
         }
         match send(&self.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -250,22 +263,31 @@ fn finish(from: &mut End, to: &mut End) {
         let look = ends.consumer.look().unwrap();
         is_over = (is_over || look.end == RingEnd::Finished) && look.bytes == 0;
     }
-    if !is_over || !from.pending.is_empty() || to.unread.is_some() {
+    if !is_over || !from.pending.is_empty() || to.unread.is_some() && to.has_unread() {
         return;
     }
     if !from.is_finished {
         from.is_finished = true;
-        if let Some(ends) = &mut to.ends {
+        if let Some(ends) = to.ends.as_mut().filter(|_| to.unread.is_none()) {
             ends.producer.finish(RingEnd::Finished);
             if ends.producer.must_signal() {
                 to.signal();
             }
         }
-        let _ = shutdown(&to.stream, Shutdown::Write);
     }
     if from.has_closed && !to.has_closed {
         // As the kernel does when the peer has closed: nothing can be sent any more.
-        let _ = shutdown(&to.stream, Shutdown::Both);
+        let _ = shutdown(&to.stream, Shutdown::Read);
+    }
+    // A socket whose peer has ended takes no more bytes, and those in IN may come back by packets.
+    if to.has_unread() {
+        return;
+    }
+    if !from.is_told {
+        from.is_told = true;
+        let _ = shutdown(&to.stream, Shutdown::Write);
+    }
+    if from.has_closed && !to.has_closed {
         (to.has_shut, to.has_closed) = (true, true);
         to.signal();
     }

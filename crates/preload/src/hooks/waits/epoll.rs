@@ -1,0 +1,154 @@
+//! `epoll_wait` and its kind.
+
+use std::ffi::c_int;
+use std::time::{Duration, Instant};
+
+use libc::{epoll_event, sigset_t, timespec};
+
+use super::super::guard;
+use super::{duration, milliseconds, spec};
+use crate::rings::{self, Watching};
+use crate::state::TABLE;
+use crate::sys::briefly;
+use crate::{gather, real};
+
+/// Calls a function of the kind of `epoll_wait`, also for connections with rings. `time` is the
+/// program's limit. `real` gets another one for calls that are repeated.
+///
+/// # Safety
+/// `events` has room for `count` events.
+unsafe fn epoll(
+    instance: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    time: Option<Duration>,
+    real: impl Fn(c_int, Option<Duration>) -> c_int,
+) -> c_int {
+    // Another thread may add a connection with rings during the wait.
+    let by_rings = rings::is_on() && count > 0 && !events.is_null();
+    if !by_rings && !gather::is_on() {
+        return real(count, None);
+    }
+    let root = TABLE.root(instance);
+    TABLE.waits(root, true);
+    if gather::is_on() {
+        guard((), gather::flush_all);
+    }
+    let result = if by_rings {
+        // SAFETY: as the caller promises.
+        unsafe { epoll_rings(instance, events, count, time, real) }
+    } else {
+        real(count, None)
+    };
+    TABLE.waits(root, false);
+    result
+}
+
+/// The same for an instance that watches connections with rings.
+///
+/// # Safety
+/// As for [`epoll`].
+unsafe fn epoll_rings(
+    instance: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    time: Option<Duration>,
+    real: impl Fn(c_int, Option<Duration>) -> c_int,
+) -> c_int {
+    // SAFETY: takes nothing. This function has no destructors.
+    unsafe { real::pthread_testcancel() };
+    let found = briefly(None, || {
+        // SAFETY: as the caller promises. All bytes are valid for these numbers, and they are
+        // written before they are read.
+        Watching::plainly(instance, unsafe { std::slice::from_raw_parts_mut(events, count as usize) })
+    });
+    if let Some(found) = found {
+        return c_int::try_from(found).unwrap_or(count);
+    }
+    let until = time.and_then(|time| Instant::now().checked_add(time));
+    let waits = !time.is_some_and(|time| time.is_zero());
+    loop {
+        let Some(round) = guard(None, || Some(Watching::new(instance))) else {
+            return real(count, None);
+        };
+        let room = c_int::try_from(round.room(count as usize)).unwrap_or(count);
+        let found = if room > 0 { real(room, round.time(until)) } else { 0 };
+        if found < 0 {
+            return found;
+        }
+        let found = guard(found, || {
+            // The kernel has filled the first ones. Others are written before they are read.
+            // SAFETY: as the caller promises. All bytes are valid for these numbers.
+            let all = unsafe { std::slice::from_raw_parts_mut(events, count as usize) };
+            c_int::try_from(round.finish(all, found as usize)).unwrap_or(found)
+        });
+        if found > 0 || !waits || until.is_some_and(|until| Instant::now() >= until) {
+            return found;
+        }
+    }
+}
+
+/// A limit as `epoll_wait` takes it, rounded up.
+fn in_milliseconds(time: Duration) -> c_int {
+    c_int::try_from((time + Duration::from_micros(999)).as_millis()).unwrap_or(c_int::MAX)
+}
+
+/// `epoll_wait(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn epoll_wait(
+    instance: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: c_int,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe {
+        epoll(instance, events, count, milliseconds(timeout), |count, time| {
+            real::epoll_wait(instance, events, count, time.map_or(timeout, in_milliseconds))
+        })
+    }
+}
+
+/// `epoll_pwait(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn epoll_pwait(
+    instance: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: c_int,
+    signals: *const sigset_t,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe {
+        epoll(instance, events, count, milliseconds(timeout), |count, time| {
+            real::epoll_pwait(instance, events, count, time.map_or(timeout, in_milliseconds), signals)
+        })
+    }
+}
+
+/// `epoll_pwait2(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn epoll_pwait2(
+    instance: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: *const timespec,
+    signals: *const sigset_t,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe {
+        epoll(instance, events, count, duration(timeout), |count, time| match time.map(spec) {
+            Some(time) => real::epoll_pwait2(instance, events, count, &raw const time, signals),
+            None => real::epoll_pwait2(instance, events, count, timeout, signals),
+        })
+    }
+}

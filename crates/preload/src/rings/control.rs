@@ -1,0 +1,82 @@
+//! The two sockets of a connection with a channel: what is sent and received there besides bytes of
+//! the stream.
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+
+use super::record::{Pair, Stop};
+use super::words::flag;
+use crate::hidden::is_there;
+use crate::sys::at;
+
+/// Most signals that are counted at once.
+pub(super) const MOST_SIGNALS: usize = 64;
+
+impl Pair {
+    /// Asks the fabric to look at the channel. If the socket is full, it was asked already.
+    pub(super) fn bell(&self) {
+        loop {
+            match at(self.control)
+                .and_then(|socket| send(socket, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL))
+            {
+                Ok(_) | Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
+                Err(_) => {
+                    self.set(flag::ENDED);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Ends the use of the channel because its words cannot be believed.
+    pub(super) fn fail(&self) -> Stop {
+        if !self.set(flag::FAULT)
+            && is_there(self.control)
+            && let Ok(control) = at(self.control)
+        {
+            let _ = shutdown(control, Shutdown::Both);
+        }
+        self.reset()
+    }
+
+    /// The error of a call after a reset: told once, as with TCP.
+    pub(super) fn reset(&self) -> Stop {
+        Stop::Failed(if self.set(flag::TOLD) { Errno::PIPE } else { Errno::CONNRESET })
+    }
+
+    /// Tells whether the peer still receives: nothing is sent, but the kernel checks the connection
+    /// first.
+    pub(super) fn peer_receives(&self) -> bool {
+        let sent =
+            at(self.fd).and_then(|stream| send(stream, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL));
+        matches!(sent, Ok(_) | Err(Errno::AGAIN | Errno::INTR))
+    }
+
+    /// Number of signals that have come, at most [`MOST_SIGNALS`]. They stay.
+    pub(super) fn count_signals(&self) -> usize {
+        self.receive_signals(MOST_SIGNALS, RecvFlags::PEEK)
+    }
+
+    /// Takes at most this number of signals.
+    pub(super) fn take_signals(&self, count: usize) {
+        self.receive_signals(count, RecvFlags::empty());
+    }
+
+    fn receive_signals(&self, most: usize, flags: RecvFlags) -> usize {
+        let mut bytes = [0; MOST_SIGNALS];
+        let Some(bytes) = bytes.get_mut(..most).filter(|bytes| !bytes.is_empty()) else { return 0 };
+        loop {
+            match at(self.control).and_then(|control| recv(control, &mut *bytes, RecvFlags::DONTWAIT | flags))
+            {
+                Ok((_, count)) if count > 0 => return count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return 0,
+                _ => {
+                    self.set(flag::ENDED);
+                    return 0;
+                }
+            }
+        }
+    }
+}
