@@ -42,7 +42,8 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     results.settle(&["QP14-idle"], outcome);
     lab.end_jobs();
     lab.stop_daemon()?;
-    measure(lab, results, BEFORE, &ROW)
+    let old = programs_of(lab, BEFORE.0, BEFORE.1)?;
+    measure(lab, results, &old, &ROW)
 }
 
 /// Compares idle machines of both builds.
