@@ -1,10 +1,10 @@
 //! The thread that carries the datagrams of one socket.
 //!
 //! Nothing is lost while both programs run and the receiver takes something at least once in
-//! [`PATIENCE`]: a program that does not read fills its pair of sockets, then the carrier reads each
-//! stream to it only until there is a datagram, and the credit of these streams stops the other
-//! carriers. A carrier that cannot send a datagram stops reading from its program. All of this is
-//! bounded.
+//! [`PATIENCE`]: a program that does not read fills its pair of sockets, then the carrier reads
+//! each stream to it only until there is a datagram, and the credit of these streams stops the
+//! other carriers. A carrier that cannot send a datagram stops reading from its program. All of
+//! this is bounded.
 //!
 //! - `delivery`: passes what peers have sent to the program.
 //! - `streams`: opens, accepts and ends streams.
@@ -149,7 +149,7 @@ impl Carrier {
         let polled = wanted.iter().map(|(fd, events)| Ok(PollFd::from_borrowed_fd(at(*fd)?, *events)));
         let mut polled = polled.collect::<Result<Vec<_>, Errno>>()?;
         let retry = Timespec { tv_sec: 0, tv_nsec: RETRY.subsec_nanos().into() };
-        // A Unix socket is writable only if most of its buffer is free, but it may have room before.
+        // A Unix socket is writable if most of its buffer is free. It has room before that.
         let is_limited = self.held.is_some() || self.ended.is_some() || self.is_full || is_paused;
         match poll(&mut polled, is_limited.then_some(&retry)) {
             Ok(_) | Err(Errno::INTR) => {}

@@ -1,5 +1,5 @@
-//! The carriers of this process: starts them, also in forked children, and waits for them at the end
-//! of the process.
+//! The carriers of this process: starts them, also in forked children, and waits for them at the
+//! end of the process.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
