@@ -111,13 +111,12 @@ fn install(args: &InstallArgs, own: &Path, system: &System<'_>, owner: Owner) ->
     }
     let has_agent = [put(files::PROGRAM, &program, 0o755), put(files::UNIT_FILE, UNIT.as_bytes(), 0o644)]
         .map(|outcome| failures.keep_io(outcome).is_some());
-    let has_library = match library {
-        Some(library) => failures.keep_io(put(files::LIBRARY, &library, 0o755)).is_some(),
-        None => {
-            let is_there = system.root.has(files::LIBRARY);
-            println!("{}", without_library(is_there));
-            is_there
-        }
+    let has_library = if let Some(library) = library {
+        failures.keep_io(put(files::LIBRARY, &library, 0o755)).is_some()
+    } else {
+        let is_there = system.root.has(files::LIBRARY);
+        println!("{}", without_library(is_there));
+        is_there
     };
     match map {
         Some(map) => _ = failures.keep_io(put(files::MAP, &map, 0o644)),

@@ -90,7 +90,7 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let quiet = Period::rest(lab)?;
     let begin = Moved::now(lab)?;
     let attacked = attack(lab, &own, rounds)?;
-    let beside = Period::since(lab, begin)?;
+    let beside = Period::since(lab, &begin)?;
     let searched_after = search(lab, "attacker")?;
     let of_owner = search(lab, "owner")?;
     let at_end = Period::rest(lab)?;
@@ -211,11 +211,11 @@ impl Period {
     fn rest(lab: &mut Lab) -> Measured<Self> {
         let begin = Moved::now(lab)?;
         lab.sleep(lab.pick(10.0, 3.0))?;
-        Self::since(lab, begin)
+        Self::since(lab, &begin)
     }
 
-    fn since(lab: &mut Lab, begin: Moved) -> Measured<Self> {
-        Self::between(&begin, &Moved::now(lab)?)
+    fn since(lab: &mut Lab, begin: &Moved) -> Measured<Self> {
+        Self::between(begin, &Moved::now(lab)?)
     }
 
     fn between(begin: &Moved, end: &Moved) -> Measured<Self> {

@@ -14,8 +14,8 @@ use crate::reason::Measured;
 use crate::row::{Goal, Results, Row};
 
 /// Share of the ends that have to be attached, so that the model test is one of queue pairs. The
-/// other ones close, leave or end before their first data call.
-const MOST: f64 = 0.5;
+/// other ones close or end before their first data call: 3 % of them on one machine.
+const MOST: f64 = 0.8;
 
 pub(super) const ROW: Row = Row {
     id: "QP7",
@@ -91,7 +91,7 @@ mod tests {
             let goal = ROW.goals.iter().find(|goal| goal.id == id).unwrap();
             judge(goal.bounds, &figures.iter().map(|figure| (*figure).into()).collect::<Vec<_>>())
         };
-        for (share, verdict) in [(1.0 / 140.0, Verdict::Missed), (0.6, Verdict::Met)] {
+        for (share, verdict) in [(1.0 / 140.0, Verdict::Missed), (0.9, Verdict::Met)] {
             assert_eq!(judged("QP7-model", &[0.0, 1.0, 9.0, share, 140.0]), verdict);
             assert_eq!(judged("QP7-model-guests", &[0.0, 1.0, 0.0, 17.0, 9.0, share]), verdict);
         }
