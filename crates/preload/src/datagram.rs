@@ -12,9 +12,11 @@
 //! - `slots`: the sockets of this process, without locks.
 //! - `peer`: a stream to or from another carrier.
 //! - `carrier`: the thread.
+//! - `lifecycle`: starts these threads, also in forked children, and waits for them at the end.
 
 mod carrier;
 mod frame;
+mod lifecycle;
 mod peer;
 mod slots;
 
@@ -28,8 +30,10 @@ use rustix::net::{
     AddressFamily, SocketFlags, SocketType, bind as bind_socket, listen, socket_with, socketpair, sockopt,
 };
 
-pub(crate) use carrier::{forked, may_be_inherited, revive_all};
 pub(crate) use frame::{HEADER, MAX_DATAGRAM};
+#[cfg(test)]
+pub(crate) use lifecycle::inherited;
+pub(crate) use lifecycle::{forked, may_be_inherited, revive_all};
 pub(crate) use slots::Slot;
 
 use crate::hidden::{hide, unhide};
@@ -96,29 +100,50 @@ impl Address {
 
 /// Returns the datagram socket that a descriptor is, if it is one. It has a carrier if it is bound.
 pub(crate) fn find(fd: RawFd) -> Option<&'static Slot> {
-    slots::find(fd).inspect(|slot| carrier::revive(slot))
+    slots::find(fd).inspect(|slot| lifecycle::revive(slot))
 }
 
 /// Opens a datagram socket. `non_blocking` and `cloexec` are the program's flags.
 pub(crate) fn open(non_blocking: bool, cloexec: bool) -> Result<RawFd, Errno> {
-    let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    fcntl_setfl(&far, OFlags::NONBLOCK)?;
+    let (program_end, carrier_end) = pair()?;
     if non_blocking {
-        fcntl_setfl(&near, OFlags::NONBLOCK)?;
+        fcntl_setfl(&program_end, OFlags::NONBLOCK)?;
     }
-    carrier::collect();
-    let far = hide(far.as_raw_fd(), true)?;
-    let Some(_) = slots::claim(sockopt::socket_cookie(&near)?, far) else {
-        unhide(far);
+    lifecycle::free_closed_unbound();
+    let carrier_end = hide(carrier_end.as_raw_fd(), true)?;
+    let Some(_) = slots::claim(sockopt::socket_cookie(&program_end)?, carrier_end) else {
+        unhide(carrier_end);
         complain!("socket: {} datagram sockets are open, the most of a process", slots::MOST);
         return Err(Errno::MFILE);
     };
-    carrier::prepare();
+    lifecycle::prepare();
     if !cloexec {
-        fcntl_setfd(&near, FdFlags::empty())?;
+        fcntl_setfd(&program_end, FdFlags::empty())?;
     }
     tell!("socket: a datagram socket of AF_VSOCK, carried by streams");
-    Ok(near.into_raw_fd())
+    Ok(program_end.into_raw_fd())
+}
+
+/// Opens a pair of sockets: the program's end, and the carrier's, which does not block.
+fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (program_end, carrier_end) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    fcntl_setfl(&carrier_end, OFlags::NONBLOCK)?;
+    enlarge(&program_end)?;
+    enlarge(&carrier_end)?;
+    Ok((program_end, carrier_end))
+}
+
+/// Makes the send buffer of a socket large enough for the longest datagram, since the system's
+/// default (`net.core.wmem_default`) may be less. Only `net.core.wmem_max` limits it.
+fn enlarge(socket: &OwnedFd) -> Result<(), Errno> {
+    /// Linux's usual default.
+    const LEAST: usize = 208 << 10;
+    if sockopt::socket_send_buffer_size(socket)? < LEAST {
+        // The kernel doubles the number, for its own use.
+        sockopt::set_socket_send_buffer_size(socket, LEAST / 2)?;
+    }
+    Ok(())
 }
 
 /// Binds a socket and starts its carrier.
@@ -142,7 +167,7 @@ pub(crate) fn bind(slot: &'static Slot, to: Address) -> Result<(), Errno> {
         unhide(hidden);
         return Err(Errno::INVAL);
     }
-    carrier::start(slot).inspect_err(|error| {
+    lifecycle::start(slot).inspect_err(|error| {
         complain!("bind: the thread that carries datagrams cannot be started: {error}");
         slot.unbind();
         unhide(hidden);
@@ -210,4 +235,24 @@ fn listen_at(port: u32) -> Result<OwnedFd, Errno> {
     bind_socket(&socket, &anywhere)?;
     listen(&socket, BACKLOG)?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{SendFlags, send};
+
+    use super::*;
+
+    #[test]
+    fn both_ends_of_a_pair_take_the_longest_datagram_whatever_the_default_is() {
+        let (program_end, carrier_end) = pair().unwrap();
+        let longest = vec![0; HEADER + MAX_DATAGRAM];
+        for socket in [&program_end, &carrier_end] {
+            send(socket, &longest, SendFlags::DONTWAIT).unwrap();
+            sockopt::set_socket_send_buffer_size(socket, 4096).unwrap();
+            assert_eq!(send(socket, &longest, SendFlags::DONTWAIT), Err(Errno::MSGSIZE));
+            enlarge(socket).unwrap();
+            send(socket, &longest, SendFlags::DONTWAIT).unwrap();
+        }
+    }
 }

@@ -58,7 +58,7 @@ static ssize_t get(struct end end, void *buffer, size_t size)
 		int longest;
 		if (taut_vmci_arm(end.line, POLLIN, fds, &longest) == 0 && poll(fds, 2, longest) < 0)
 			die("poll");
-		taut_vmci_disarm(end.line);
+		taut_vmci_disarm(end.line, POLLIN);
 	}
 }
 

@@ -6,11 +6,14 @@
  * reads or writes. From then on it reads and writes by the handle only:
  *
  *     struct taut_vmci *line = taut_vmci_attach(fd, 50, reason, sizeof reason);
- *     if (line == NULL)
+ *     if (line == NULL && errno == EPROTO)
+ *         close(fd);                               (bytes may be missing: connect again)
+ *     else if (line == NULL)
  *         fprintf(stderr, "by packets, since %s\n", reason);    (the socket works as before)
  *
  * Link with -ltaut_vmci_c. Functions that fail set errno. A handle may be used by several threads
- * at once, one for each direction. It does not survive fork: only one of the processes may use it.
+ * at once. Each direction may have any number of threads in taut_vmci_read or taut_vmci_write, and
+ * one thread that waits by itself. It does not survive fork: only one of the processes may use it.
  */
 #ifndef TAUT_VMCI_H
 #define TAUT_VMCI_H
@@ -32,11 +35,14 @@ struct taut_vmci;
 
 /*
  * Attaches a connected stream socket of AF_VSOCK, whose descriptor stays the caller's. A call that
- * finds nothing looks at the rings for at most `poll_us` microseconds before it sleeps.
+ * finds nothing looks at the rings for at most `poll_us` microseconds before it sleeps. The host is
+ * asked, which usually takes less than a millisecond. A host that does not answer is waited for.
+ * This takes up to 1 second, and more if the guest is busy.
  *
  * Returns NULL if the end is not attached, and writes the reason with a hint to `reason`, which
  * holds `reason_size` bytes and may be NULL. errno is
- *   EOPNOTSUPP  the socket is not a connected stream socket of AF_VSOCK
+ *   EBADF       `fd` is negative; there is no reason in text
+ *   EOPNOTSUPP  `fd` is not a connected stream socket of AF_VSOCK
  *   ENODEV      this machine has no memory for queue pairs, or no driver for it
  *   EACCES      the program may not open the device
  *   ENOSPC      all channels are in use
@@ -59,19 +65,29 @@ ssize_t taut_vmci_read(struct taut_vmci *line, void *buffer, size_t size, int ti
  */
 ssize_t taut_vmci_write(struct taut_vmci *line, const void *bytes, size_t size, int timeout_ms);
 
-/* Says that no more bytes follow. Returns 0, or -1. */
+/*
+ * Says that no more bytes follow. May be repeated. Returns 0, or -1 with errno EPROTO if the words
+ * in shared memory contradict the protocol. After a reset it returns 0, too.
+ */
 int taut_vmci_shutdown(struct taut_vmci *line);
 
 /*
  * Begins a wait of the program's own, for several connections at once. `events` is POLLIN, POLLOUT
  * or both. Returns those that are ready: the program must not wait then. If it returns 0, the
  * program waits for both entries of `fds`, and for no longer than `*longest_ms` milliseconds unless
- * that is -1; then it calls taut_vmci_disarm.
+ * that is -1; then it calls taut_vmci_disarm with the same `events`.
+ *
+ * One thread may wait for POLLIN while another one waits for POLLOUT. Each direction may have one
+ * thread at most between this call and taut_vmci_disarm. The entries belong to this wait: another
+ * thread uses those of its own call. The first one may be another descriptor in the next wait.
  */
 short taut_vmci_arm(struct taut_vmci *line, short events, struct pollfd fds[2], int *longest_ms);
 
-/* Ends a wait of the program's own, and returns what is ready: POLLIN, POLLOUT, both or 0. */
-short taut_vmci_disarm(struct taut_vmci *line);
+/*
+ * Ends a wait of the program's own. `events` are those of taut_vmci_arm. Returns what is ready of
+ * them: POLLIN, POLLOUT, both, or 0 if the event was for another thread.
+ */
+short taut_vmci_disarm(struct taut_vmci *line, short events);
 
 /* Ends the use of the queue pair, and frees the handle. The caller closes the socket. */
 void taut_vmci_close(struct taut_vmci *line);

@@ -120,10 +120,10 @@ pub unsafe extern "C" fn taut_vmci_arm(
 ) -> c_short {
     // SAFETY: see the function's contract.
     let line = unsafe { &*line };
-    let interest = Interest { readable: events & libc::POLLIN != 0, writable: events & libc::POLLOUT != 0 };
+    let interest = interest(events);
     let ready = line.arm(interest);
     let longest = line.longest_wait().map_or(-1, |longest| longest.as_millis().clamp(1, 60_000) as c_int);
-    let entries = line.descriptors().map(|polled| {
+    let entries = line.descriptors(interest).map(|polled| {
         // `poll` leaves out entries with negative descriptors.
         let fd = if polled.events == 0 { -1 } else { polled.fd.as_raw_fd() };
         libc::pollfd { fd, events: polled.events, revents: 0 }
@@ -141,10 +141,10 @@ pub unsafe extern "C" fn taut_vmci_arm(
 /// # Safety
 /// `line` is an open handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn taut_vmci_disarm(line: *mut Attached) -> c_short {
+pub unsafe extern "C" fn taut_vmci_disarm(line: *mut Attached, events: c_short) -> c_short {
     // SAFETY: see the function's contract.
     let line = unsafe { &*line };
-    flags(line.disarm())
+    flags(line.disarm(interest(events)))
 }
 
 /// Ends the use of the queue pair, and frees the handle.
@@ -170,6 +170,10 @@ fn wait(timeout_ms: c_int) -> Wait {
         Ok(0) => Wait::No,
         Ok(ms) => Wait::Until(Instant::now() + Duration::from_millis(ms)),
     }
+}
+
+fn interest(events: c_short) -> Interest {
+    Interest { readable: events & libc::POLLIN != 0, writable: events & libc::POLLOUT != 0 }
 }
 
 fn flags(ready: Ready) -> c_short {

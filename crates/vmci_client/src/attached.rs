@@ -128,35 +128,49 @@ impl Attached {
     /// [`Self::descriptors`].
     ///
     /// If something of interest is ready, returns that, and the program must not wait. Otherwise
-    /// the program waits for an event of the descriptors, and then calls [`Self::disarm`]. The
-    /// program must not leave calls that block to other threads meanwhile, since they would take
-    /// the signal.
+    /// the program waits for an event of the descriptors, and then calls [`Self::disarm`] with the
+    /// same interest.
+    ///
+    /// One thread may wait for reading while another one waits for writing, or blocks in calls of
+    /// the other direction. At most one thread may be between this call and [`Self::disarm`] for
+    /// each direction. A wait may end with nothing ready, when a signal was for another thread.
     #[must_use = "if something is ready, no event may come"]
     pub fn arm(&self, interest: Interest) -> Ready {
+        self.link.begin_own(interest);
         let ready = Ready {
             readable: interest.readable && self.receiver.arm(&self.link),
             writable: interest.writable && self.sender.arm(&self.link),
         };
         if ready.any() {
-            self.receiver.disarm();
-            self.sender.disarm();
+            self.withdraw(interest);
+            self.link.cancel_own(interest);
         }
         ready
     }
 
     /// Ends a wait of the program's own, whether there was an event or not. Takes the signals that
-    /// have come, and returns what is ready.
-    pub fn disarm(&self) -> Ready {
-        self.link.take_signals();
-        self.receiver.disarm();
-        self.sender.disarm();
-        self.ready()
+    /// have come, wakes other threads that may have waited for them, and returns what is ready of
+    /// the interest that [`Self::arm`] had.
+    pub fn disarm(&self, interest: Interest) -> Ready {
+        self.withdraw(interest);
+        self.link.end_own(interest);
+        self.ready_among(interest)
+    }
+
+    /// Has the fabric signal no longer, for these directions.
+    fn withdraw(&self, interest: Interest) {
+        if interest.readable {
+            self.receiver.disarm();
+        }
+        if interest.writable {
+            self.sender.disarm();
+        }
     }
 
     /// Descriptors and events that the program waits for between [`Self::arm`] and
-    /// [`Self::disarm`]. They may differ from one wait to the next.
-    pub fn descriptors(&self) -> [Polled<'_>; 2] {
-        let stream = if self.receiver.by_packets() > 0 {
+    /// [`Self::disarm`] with this interest. They may differ from one wait to the next.
+    pub fn descriptors(&self, interest: Interest) -> [Polled<'_>; 2] {
+        let stream = if interest.readable && self.receiver.by_packets() > 0 {
             Polled::IN
         } else if self.link.hung_up().is_some() {
             // Known already, so it would end every wait at once.
@@ -165,7 +179,7 @@ impl Attached {
             Polled::RDHUP
         };
         [
-            Polled { fd: self.link.control(), events: Polled::IN },
+            Polled { fd: self.link.polled_by(interest), events: Polled::IN },
             Polled { fd: self.link.stream(), events: stream },
         ]
     }

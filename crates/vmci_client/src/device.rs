@@ -18,8 +18,14 @@ use crate::reason::NotAttached;
 const DEVICES: &str = "/dev";
 /// Begin of the names of DAX devices, such as `dax0.0`.
 const DAX: &str = "dax";
-/// What the kernel lists here exists in the machine, whether it has a driver or not.
+/// What the kernel lists here exists in the machine, whether it has a driver or not. Without the
+/// module `nfit` the folder is missing or empty.
 const NVDIMMS: &str = "/sys/bus/nd/devices";
+/// Table by which the firmware tells of the memory, with any modules.
+const TABLE: &str = "/sys/firmware/acpi/tables/NFIT";
+
+/// Where to search: devices, and what tells of memory without a driver.
+const PLACES: [&str; 3] = [DEVICES, NVDIMMS, TABLE];
 
 /// Identity of a file: device and number of its folder entry, and device number.
 type Identity = (u64, u64, u64);
@@ -51,29 +57,44 @@ pub fn region(device: Option<&Path>) -> Result<Region, NotAttached> {
 }
 
 fn found(device: Option<&Path>) -> Result<(PathBuf, Region), NotAttached> {
-    let Some(device) = device else { return search(Path::new(DEVICES), Path::new(NVDIMMS)) };
+    let Some(device) = device else { return search(&PLACES.map(Path::new)) };
     Ok((device.to_owned(), open(device)?))
 }
 
-/// Searches a folder of devices. The most telling error of all devices counts.
-fn search(devices: &Path, nvdimms: &Path) -> Result<(PathBuf, Region), NotAttached> {
+/// Searches a folder of devices. The most telling error of all devices counts; of several ones, the
+/// first.
+fn search(&[devices, nvdimms, table]: &[&Path; 3]) -> Result<(PathBuf, Region), NotAttached> {
     let names = fs::read_dir(devices).into_iter().flatten().flatten().map(|entry| entry.file_name());
     let mut paths: Vec<PathBuf> = names
         .filter(|name| name.to_str().is_some_and(|name| name.starts_with(DAX)))
         .map(|name| devices.join(name))
         .collect();
     paths.sort();
-    let is_missing = paths.is_empty() && fs::read_dir(nvdimms).is_ok_and(|mut list| list.next().is_some());
-    let mut worst = if is_missing { NotAttached::NoDriver } else { NotAttached::NoDevice };
+    let has_memory = table.exists() || fs::read_dir(nvdimms).is_ok_and(|mut list| list.next().is_some());
+    let mut worst =
+        if paths.is_empty() && has_memory { NotAttached::NoDriver } else { NotAttached::NoDevice };
     for path in paths {
         match open(&path) {
             Ok(region) => return Ok((path, region)),
             // The memory of something else.
             Err(NotAttached::Region { source: RegionError::Header(HeaderError::Magic(_)), .. }) => {}
-            Err(error) => worst = error,
+            Err(error) if rank(&error) > rank(&worst) => worst = error,
+            Err(_) => {}
         }
     }
     Err(worst)
+}
+
+/// How telling the error of a device is. What the program may not open is most probably the memory
+/// for queue pairs; what was opened and has another header is something else's.
+fn rank(error: &NotAttached) -> u32 {
+    match error {
+        NotAttached::NotPermitted { .. } => 4,
+        NotAttached::Region { .. } => 3,
+        NotAttached::Device { .. } => 2,
+        NotAttached::NoDriver => 1,
+        _ => 0,
+    }
 }
 
 /// Opens one device.
@@ -150,7 +171,8 @@ mod tests {
     }
 
     fn searched(folder: &tempfile::TempDir) -> Result<(PathBuf, Region), NotAttached> {
-        search(folder.path(), Path::new("/nonexistent"))
+        let none = Path::new("/nonexistent");
+        search(&[folder.path(), none, none])
     }
 
     #[test]
@@ -171,9 +193,33 @@ mod tests {
     #[test]
     fn memory_without_a_driver_is_told_from_no_memory() {
         let (folder, nvdimms) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        assert!(matches!(search(folder.path(), nvdimms.path()), Err(NotAttached::NoDevice)));
+        let table = folder.path().join("NFIT");
+        let search = || search(&[folder.path(), nvdimms.path(), &table]);
+        assert!(matches!(search(), Err(NotAttached::NoDevice)));
         fs::write(nvdimms.path().join("region0"), "").unwrap();
-        assert!(matches!(search(folder.path(), nvdimms.path()), Err(NotAttached::NoDriver)));
+        assert!(matches!(search(), Err(NotAttached::NoDriver)));
+        // Without the module `nfit`, only the firmware's table tells of the memory.
+        fs::remove_file(nvdimms.path().join("region0")).unwrap();
+        fs::write(&table, "").unwrap();
+        assert!(matches!(search(), Err(NotAttached::NoDriver)));
+    }
+
+    #[test]
+    fn the_most_telling_error_counts_whatever_the_order() {
+        let path = || PathBuf::from("/dev/dax0.0");
+        let error = || io::Error::from_raw_os_error(5);
+        let not_permitted = NotAttached::NotPermitted { path: path(), source: error() };
+        let device = NotAttached::Device { path: path(), source: error() };
+        assert!(rank(&not_permitted) > rank(&device) && rank(&device) > rank(&NotAttached::NoDriver));
+        assert!(rank(&NotAttached::NoDriver) > rank(&NotAttached::NoDevice));
+        // The device with a header of another version comes first, one without a size after it.
+        let folder = tempfile::tempdir().unwrap();
+        let mut later = header();
+        later[8] = 9;
+        super::tests::device(folder.path(), "dax0.0", &later);
+        fs::write(folder.path().join("dax1.0"), "").unwrap();
+        assert!(matches!(searched(&folder), Err(NotAttached::Region { .. })));
+        assert!(rank(&not_permitted) > rank(&searched(&folder).unwrap_err()));
     }
 
     #[test]

@@ -17,6 +17,8 @@
 //!             stream.shutdown_write()?;
 //!             stream.read_to_end(&mut answer)?;
 //!         }
+//!         // The host may have attached the end: bytes may be missing, so close the socket.
+//!         Err(reason) if reason.is_unclear() => return Err(std::io::Error::other(reason)),
 //!         // An ordinary result: the socket works as before.
 //!         Err(reason) => eprintln!("by packets, since {reason}"),
 //!     }
@@ -31,7 +33,8 @@
 //! A call that finds nothing looks at the ring for a short time ([`Options::poll`]). Then it
 //! announces its wait in shared memory, looks again, and sleeps until the fabric signals: a byte on
 //! the control connection. Programs that wait for several connections at once do the same with
-//! [`Attached::arm`], [`Attached::descriptors`] and [`Attached::disarm`].
+//! [`Attached::arm`], [`Attached::descriptors`] and [`Attached::disarm`]. One thread for each
+//! direction may do so at once.
 //!
 //! # What is trusted
 //!
@@ -51,6 +54,7 @@ mod send;
 mod spin;
 mod time;
 mod waiting;
+mod wakers;
 
 #[cfg(test)]
 mod tests;

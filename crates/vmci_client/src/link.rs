@@ -5,11 +5,16 @@
 //! thread of a handle polls the sockets for all, and every wake-up is one for all: each counts the
 //! epoch up. A thread reads the epoch, arms its wait word, looks at its ring, and sleeps only if
 //! the epoch is still the same.
+//!
+//! Waits of the program's own poll the control connection, too. The rules for signals are: while a
+//! thread polls for all, only that thread takes them; whoever takes them wakes the other waits that
+//! have begun; and if one of these cannot be woken, the signals stay where it sees them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -18,6 +23,8 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use taut_queue_pair::Hostile;
 
 use crate::time::timeout;
+use crate::waiting::Interest;
+use crate::wakers::{OwnWait, OwnWaits, Wakers};
 
 /// Calls that do not wait look at the sockets each time that this many of them found nothing.
 const VAIN_LOOKS: u32 = 16;
@@ -37,6 +44,7 @@ pub(crate) struct Link {
     vain: AtomicU32,
     sleepers: Mutex<Sleepers>,
     woken: Condvar,
+    wakers: Wakers,
 }
 
 #[derive(Debug, Default)]
@@ -45,6 +53,8 @@ struct Sleepers {
     epoch: u64,
     /// True while one thread polls the sockets.
     polling: bool,
+    /// Waits of the program's own.
+    own: OwnWaits,
 }
 
 /// The end of a sleep.
@@ -87,6 +97,7 @@ impl Link {
             vain: AtomicU32::new(0),
             sleepers: Mutex::default(),
             woken: Condvar::new(),
+            wakers: Wakers::default(),
         }
     }
 
@@ -182,16 +193,47 @@ impl Link {
         woken
     }
 
-    /// Wakes all sleepers.
+    /// Wakes all sleepers, and all waits of the program's own.
     pub(crate) fn wake_all(&self) {
-        self.wake(self.lock());
+        let sleepers = self.lock();
+        sleepers.own.others(None).for_each(|wait| self.wakers.wake(wait));
+        self.wake(sleepers);
     }
 
-    /// Takes all signals and wakes all sleepers.
-    pub(crate) fn take_signals(&self) {
-        self.drain();
+    /// Begins a wait of the program's own. It is known to other threads before the fabric is asked
+    /// for signals.
+    pub(crate) fn begin_own(&self, interest: Interest) {
+        let wait = OwnWait::from(interest);
+        let mut sleepers = self.lock();
+        sleepers.own.are_shared |= sleepers.polling;
+        sleepers.own.begin(wait);
+        if sleepers.own.are_shared {
+            self.wakers.make(wait, self.control());
+        }
+    }
+
+    /// Descriptor that a wait of the program's own polls for signals.
+    pub(crate) fn polled_by(&self, interest: Interest) -> BorrowedFd<'_> {
+        self.wakers.polled(interest.into()).unwrap_or(self.control())
+    }
+
+    /// Ends a wait of the program's own that found something ready.
+    pub(crate) fn cancel_own(&self, interest: Interest) {
+        self.lock().own.end(interest.into());
+        self.wakers.clear(interest.into());
+    }
+
+    /// Ends a wait of the program's own. Takes all signals and wakes all others.
+    pub(crate) fn end_own(&self, interest: Interest) {
+        let wait = OwnWait::from(interest);
         self.look_at_stream();
-        self.wake_all();
+        let mut sleepers = self.lock();
+        sleepers.own.end(wait);
+        self.wakers.clear(wait);
+        if !sleepers.polling {
+            self.drain(&mut sleepers);
+        }
+        self.wake(sleepers);
     }
 
     /// Looks at the sockets without taking a signal, if many calls in a row found nothing.
@@ -222,8 +264,8 @@ impl Link {
             Ok(0) if until.is_some_and(|until| Instant::now() >= until) => Woken::TimedOut,
             Ok(_) => {
                 let [control, stream] = polled.each_ref().map(|entry| !entry.revents().is_empty());
-                if control {
-                    self.drain();
+                if control && !self.drain(&mut self.lock()) {
+                    thread::yield_now();
                 }
                 if stream {
                     self.hung_up.get_or_init(Instant::now);
@@ -246,16 +288,33 @@ impl Link {
         }
     }
 
-    /// Takes all signals that have come. Their number and values have no meaning.
-    fn drain(&self) {
-        let mut signals = [0; 64];
+    /// Takes all signals that have come, and wakes the waits that would miss them. Returns false if
+    /// it leaves the signals to a wait that cannot be woken otherwise.
+    fn drain(&self, sleepers: &mut Sleepers) -> bool {
+        if sleepers.own.others(None).any(|wait| self.wakers.polled(wait).is_none()) {
+            sleepers.own.are_shared = true;
+            return false;
+        }
+        if self.receive_signals() {
+            sleepers.own.others(None).for_each(|wait| self.wakers.wake(wait));
+        }
+        true
+    }
+
+    /// Receives all signals, and tells whether there were any, or the connection has ended. Their
+    /// number and values have no meaning.
+    fn receive_signals(&self) -> bool {
+        let (mut signals, mut has_any) = ([0; 64], false);
         loop {
             match recv(&self.control, &mut signals, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => return self.ended.store(true, Ordering::Release),
-                Ok((_, count)) if count < signals.len() => return,
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return,
-                Err(_) => return self.ended.store(true, Ordering::Release),
+                Ok((_, count)) if count == signals.len() => has_any = true,
+                Ok((_, count)) if count > 0 => return true,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return has_any,
+                Ok(_) | Err(_) => {
+                    self.ended.store(true, Ordering::Release);
+                    return true;
+                }
             }
         }
     }

@@ -88,21 +88,61 @@ impl NotAttached {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NotAStream(_) => "attach a stream socket of AF_VSOCK after connect or accept",
-            Self::NoDevice => "set queue_pairs = \"16MiB\" in the [vmci] table of the VM's file",
+            Self::NoDevice | Self::Declined(Status::NoRegion) => {
+                "set queue_pairs = \"16MiB\" in the [vmci] table of the VM's file"
+            }
             Self::NoDriver => {
                 "load the modules nfit, nd_pmem, dax_pmem and device_dax, or use a kernel that has them"
             }
             Self::NotPermitted { .. } => {
                 "run the program as root, or give its user the device by a udev rule"
             }
-            Self::Device { .. } => "see the guest's kernel log, and whether /sys is mounted",
+            Self::Device { .. } => "mount /sys if it is not mounted, and look for the device in `dmesg`",
             Self::Region { .. } => "use a library and a tautd of the same version",
-            Self::NoService(_) => "queue pairs need a taut-fabric that knows them",
-            Self::Unanswered(_) => "see `taut events` on the host",
+            Self::NoService(_) => {
+                "update taut on the host to a version with queue pairs, and run `taut daemon upgrade-fabric`"
+            }
+            Self::Unanswered(_) => {
+                "connect again; if it happens again, look for the VM in `taut events` on the host"
+            }
             Self::Declined(Status::Full) => "close attached connections, or give the VM a larger region",
-            Self::Declined(_) => "see `taut vmci list` on the host",
-            Self::Answer(_) | Self::NoChannel { .. } => "use a library and a taut-fabric of the same version",
-            Self::System(_) => "see the error",
+            Self::Declined(Status::AttachedAlready) => "attach each socket once",
+            Self::Answer(_) | Self::NoChannel { .. } | Self::Declined(Status::UnknownVersion) => {
+                "use a library and a taut-fabric of the same version"
+            }
+            Self::Declined(_) => {
+                "connect again, and look for the connection in `taut vmci list --connections` on the host"
+            }
+            Self::System(_) => "raise the limit that the error names, such as `ulimit -n`, and attach again",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_say_what_to_do() {
+        let error = || io::Error::from_raw_os_error(5);
+        let path = PathBuf::from;
+        let reasons = [
+            NotAttached::NotAStream(None),
+            NotAttached::NoDevice,
+            NotAttached::NoDriver,
+            NotAttached::NotPermitted { path: path("/dev/dax0.0"), source: error() },
+            NotAttached::Device { path: path("/dev/dax0.0"), source: error() },
+            NotAttached::NoService(error()),
+            NotAttached::Unanswered(Duration::from_secs(1)),
+            NotAttached::NoChannel { channel: 9, channels: 2 },
+            NotAttached::System(error()),
+        ];
+        let declined = Status::ALL.map(NotAttached::Declined);
+        let actions = ["attach", "close", "connect", "load", "mount", "raise", "run", "set", "update", "use"];
+        for reason in reasons.iter().chain(&declined) {
+            let first = reason.hint().split(' ').next().unwrap();
+            assert!(actions.contains(&first), "{reason}: {}", reason.hint());
+        }
+        assert_eq!(NotAttached::Declined(Status::NoRegion).hint(), NotAttached::NoDevice.hint());
     }
 }

@@ -115,7 +115,7 @@ impl Member {
     /// Tells whether the port's frames are captured or copied, so that each of them goes by itself.
     #[inline]
     pub fn is_watched(&self) -> bool {
-        self.is_watched
+        cfg!(not(feature = "without-captures")) && self.is_watched
     }
 
     /// Tells whether addresses behind the port are learned.

@@ -30,3 +30,9 @@ pub(super) fn rule(group: &str) -> String {
          GROUP=\"{group}\", MODE=\"0660\"\n"
     )
 }
+
+/// Returns the group that a rule gives the device to.
+pub(super) fn group_of_rule(rule: &str) -> Option<&str> {
+    let (_, rest) = rule.split_once("GROUP=\"")?;
+    rest.split_once('"').map(|(group, _)| group)
+}

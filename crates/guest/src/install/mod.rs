@@ -1,8 +1,10 @@
 //! `taut-guest install`: the agent, the preload library with its map, and the permission for queue
 //! pairs, in a VM of a user's own.
 
+mod device;
 mod files;
 mod place;
+mod root;
 mod system;
 
 use std::fs;
@@ -11,8 +13,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use device::take_back_devices;
 pub(crate) use files::UNIT;
-use place::{Placed, place, remove};
+use place::{Owner, Placed, place};
+use root::Root;
 use system::System;
 
 /// Name of the agent's unit.
@@ -54,12 +58,41 @@ fn group_name(text: &str) -> Result<String, String> {
 /// Installs, or takes back. Prints a line for each file.
 pub(crate) fn run(args: &InstallArgs) -> io::Result<()> {
     let own = std::env::current_exe()?;
-    if args.remove { take_back(args) } else { install(args, &own) }
+    let root = Root::open(&args.root).map_err(|error| {
+        let hint = "name the folder where the VM's root file system is mounted";
+        failed(format!("{} is not the root of a system: {error}", args.root.display()), hint)
+    })?;
+    let system = System::of(&root);
+    if args.remove {
+        take_back(args, &system, Owner::ROOT)
+    } else {
+        install(args, &own, &system, Owner::ROOT)
+    }
 }
 
-fn install(args: &InstallArgs, own: &Path) -> io::Result<()> {
-    let system = System { root: &args.root };
-    let put = |to: &str, content: &[u8], mode| put(&args.root, to, content, mode);
+/// Failures of steps after which the other steps go on.
+#[derive(Debug, Default)]
+struct Failures(Vec<String>);
+
+impl Failures {
+    /// Keeps a failure with its hint, and returns the result of a step without one.
+    fn keep<T>(&mut self, outcome: Result<T, impl std::fmt::Display>, hint: &str) -> Option<T> {
+        outcome.map_err(|error| self.0.push(with_hint(error, hint))).ok()
+    }
+
+    /// Keeps the failure of a step whose error has its hint already.
+    fn keep_io<T>(&mut self, outcome: io::Result<T>) -> Option<T> {
+        outcome.map_err(|error| self.0.push(error.to_string())).ok()
+    }
+
+    /// Returns all failures as one error.
+    fn check(self) -> io::Result<()> {
+        if self.0.is_empty() { Ok(()) } else { Err(io::Error::other(self.0.join("\nerror: "))) }
+    }
+}
+
+/// Installs. A step that fails does not keep independent ones from being done.
+fn install(args: &InstallArgs, own: &Path, system: &System<'_>, owner: Owner) -> io::Result<()> {
     // What the user named is read first, so that a wrong name changes nothing.
     let map = args.map.as_deref().map(read).transpose()?;
     let library = match (&args.library, own.with_file_name(LIBRARY_NAME)) {
@@ -67,54 +100,107 @@ fn install(args: &InstallArgs, own: &Path) -> io::Result<()> {
         (None, beside) if beside.exists() => Some(read(&beside)?),
         (None, _) => None,
     };
-    put(files::PROGRAM, &read(own)?, 0o755)?;
-    put(files::UNIT_FILE, UNIT.as_bytes(), 0o644)?;
-    match library {
-        Some(library) => put(files::LIBRARY, &library, 0o755)?,
-        None => println!("left out   {LIBRARY_NAME}: it is not beside this program; name it by --library"),
+    let program = read(own)?;
+    let put = |to: &str, content: &[u8], mode| put(system.root, to, content, mode, owner);
+    let mut failures = Failures::default();
+
+    let made = system.make_group(&args.group);
+    let made = failures.keep(made, &format!("make the group {} yourself, and install again", args.group));
+    if let Some(made) = made {
+        println!("{} the group {}", if made { "made      " } else { "kept      " }, args.group);
     }
+    let has_agent = [put(files::PROGRAM, &program, 0o755), put(files::UNIT_FILE, UNIT.as_bytes(), 0o644)]
+        .map(|outcome| failures.keep_io(outcome).is_some());
+    let has_library = if let Some(library) = library {
+        failures.keep_io(put(files::LIBRARY, &library, 0o755)).is_some()
+    } else {
+        let is_there = system.root.has(files::LIBRARY);
+        println!("{}", without_library(is_there));
+        is_there
+    };
     match map {
-        Some(map) => put(files::MAP, &map, 0o644)?,
-        None if args.root.join(files::MAP).exists() => println!("kept       /{}", files::MAP),
-        None => put(files::MAP, files::EMPTY_MAP.as_bytes(), 0o644)?,
+        Some(map) => _ = failures.keep_io(put(files::MAP, &map, 0o644)),
+        None if system.root.has(files::MAP) => println!("kept       /{}", files::MAP),
+        None => _ = failures.keep_io(put(files::MAP, files::EMPTY_MAP.as_bytes(), 0o644)),
     }
-    let made = system.make_group(&args.group).map_err(|error| {
-        failed(error, &format!("make the group {} yourself, and install again", args.group))
-    })?;
-    println!("{} the group {}", if made { "made      " } else { "kept      " }, args.group);
-    put(files::RULE, files::rule(&args.group).as_bytes(), 0o644)?;
-    let applied = system.apply_rules();
-    applied.map_err(|error| failed(error, "start the VM anew, which applies the rule"))?;
-    let enabled = system.enable(UNIT_NAME);
-    let enabled = enabled.map_err(|error| failed(error, "see `journalctl -u taut-guest`"))?;
-    if !enabled {
-        println!("left out   the service: without systemd, start `taut-guest agent` with the VM");
+    // A rule for a group that does not exist would give the device to nobody.
+    let has_rule = made.is_some()
+        && failures.keep_io(put(files::RULE, files::rule(&args.group).as_bytes(), 0o644)).is_some();
+    let is_given = has_rule
+        && failures.keep(system.apply_rules(), "start the VM anew, which applies the rule").is_some()
+        && system.has_udev;
+    if has_agent == [true; 2] {
+        let enabled = failures.keep(system.enable(UNIT_NAME), "see `journalctl -u taut-guest`");
+        if enabled == Some(false) {
+            println!("left out   the service: without systemd, start `taut-guest agent` with the VM");
+        }
     }
-    println!("next       LD_PRELOAD=/{} PROGRAM, as root or in the group {}", files::LIBRARY, args.group);
-    Ok(())
+    if has_library {
+        println!("{}", next_step(&args.group, is_given, system.has_udev));
+    }
+    failures.check()
 }
 
-fn take_back(args: &InstallArgs) -> io::Result<()> {
-    let system = System { root: &args.root };
-    if args.root.join(files::UNIT_FILE).exists() {
-        let disabled = system.disable(UNIT_NAME);
-        disabled.map_err(|error| failed(error, "see `systemctl status taut-guest`"))?;
+/// Says what becomes of the library if none is beside this program, as when this program is the one
+/// that was installed.
+fn without_library(is_there: bool) -> String {
+    if is_there {
+        format!("kept       /{}", files::LIBRARY)
+    } else {
+        format!("left out   {LIBRARY_NAME}: it is not beside this program; name it by --library")
     }
+}
+
+/// Says how programs get queue pairs now.
+fn next_step(group: &str, is_given: bool, has_udev: bool) -> String {
+    let command = format!("next       LD_PRELOAD=/{} PROGRAM, as root", files::LIBRARY);
+    match (is_given, has_udev) {
+        (true, _) => format!("{command} or in the group {group}"),
+        (false, true) => command,
+        (false, false) => {
+            format!(
+                "{command}; there is no udev: give /dev/dax0.0 to the group {group} at each start of the VM"
+            )
+        }
+    }
+}
+
+fn take_back(args: &InstallArgs, system: &System<'_>, owner: Owner) -> io::Result<()> {
+    let mut failures = Failures::default();
+    if system.root.has(files::UNIT_FILE) {
+        failures.keep(system.disable(UNIT_NAME), "see `systemctl status taut-guest`");
+    }
+    let rule = system.root.read(files::RULE).unwrap_or_default();
+    let group = files::group_of_rule(&String::from_utf8_lossy(&rule)).unwrap_or(&args.group).to_owned();
     for file in [files::RULE, files::UNIT_FILE, files::LIBRARY, files::PROGRAM] {
-        let path = args.root.join(file);
-        let was_there = remove(&path).map_err(|error| named(&path, &error))?;
-        println!("{} /{file}", if was_there { "removed   " } else { "not there " });
+        let removed = system.root.entry(file).and_then(|entry| entry.remove());
+        let removed = match removed {
+            // Its folder is not there either.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            removed => removed.map_err(|error| named(&Path::new("/").join(file), &error)),
+        };
+        if let Some(was_there) = failures.keep_io(removed) {
+            println!("{} /{file}", if was_there { "removed   " } else { "not there " });
+        }
     }
-    let applied = system.apply_rules();
-    applied.map_err(|error| failed(error, "start the VM anew, which applies the rules"))?;
-    println!("kept       /{} and the group {}", files::MAP, args.group);
-    Ok(())
+    failures.keep(system.apply_rules(), "start the VM anew, which applies the rules");
+    if let Some(number) = system.group(&group).filter(|_| system.runs) {
+        // udev changes nothing about a device for which no rule is left.
+        let devices = take_back_devices(Path::new("/dev"), number, owner);
+        for path in
+            failures.keep(devices, "start the VM anew, which makes the device anew").unwrap_or_default()
+        {
+            println!("taken back {} from the group {group}", path.display());
+        }
+    }
+    println!("kept       /{} and the group {group}", files::MAP);
+    failures.check()
 }
 
 /// Puts one file into place, and says so.
-fn put(root: &Path, to: &str, content: &[u8], mode: u32) -> io::Result<()> {
-    let path = root.join(to);
-    let placed = place(&path, content, mode).map_err(|error| named(&path, &error))?;
+fn put(root: &Root, to: &str, content: &[u8], mode: u32, owner: Owner) -> io::Result<()> {
+    let placed = place(root, to, content, mode, owner);
+    let placed = placed.map_err(|error| named(&Path::new("/").join(to), &error))?;
     println!("{} /{to}", if placed == Placed::Written { "installed " } else { "unchanged " });
     Ok(())
 }
@@ -134,7 +220,11 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
 }
 
 fn failed(what: impl std::fmt::Display, hint: &str) -> io::Error {
-    io::Error::other(format!("{what}\nhint: {hint}"))
+    io::Error::other(with_hint(what, hint))
+}
+
+fn with_hint(what: impl std::fmt::Display, hint: &str) -> String {
+    format!("{what}\nhint: {hint}")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::io;
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::socket::{ANY, Address, Socket, ended_well, fork};
+use crate::socket::{ANY, Address, Instance, Socket, ended_well, fork, kill};
 
 /// This machine, by the loopback.
 const HERE: u32 = 1;
@@ -18,11 +18,15 @@ pub(crate) const ALL: &[Scenario] = &[
     ("boundaries_and_truncation", boundaries_and_truncation),
     ("non_blocking_and_poll", non_blocking_and_poll),
     ("many_at_once", many_at_once),
+    ("many_parts", many_parts),
     ("a_connected_socket_hears_its_peer_only", a_connected_socket_hears_its_peer_only),
     ("refusals", refusals),
     ("nobody_there", nobody_there),
     ("the_end_of_the_program", the_end_of_the_program),
+    ("a_reply_to_a_program_that_has_ended", a_reply_to_a_program_that_has_ended),
+    ("a_flood_keeps_nobody_out", a_flood_keeps_nobody_out),
     ("a_child_goes_on_without_its_parent", a_child_goes_on_without_its_parent),
+    ("a_child_that_only_waits_by_epoll", a_child_that_only_waits_by_epoll),
     ("sockets_come_and_go", sockets_come_and_go),
 ];
 
@@ -125,6 +129,17 @@ fn many_at_once() -> io::Result<()> {
     Ok(())
 }
 
+fn many_parts() -> io::Result<()> {
+    let (server, client) = (Socket::at(2013)?, Socket::new()?);
+    client.connect((HERE, 2013))?;
+    let bytes: Vec<u8> = (0..1000).map(|index| index as u8).collect();
+    let parts: Vec<&[u8]> = bytes.chunks(1).collect();
+    assert_eq!(client.send_parts(&parts)?, bytes.len());
+    assert_eq!(next(&server)?.0, bytes);
+    assert!(is(client.send_parts(&vec![&[0][..]; 1025]), libc::EMSGSIZE));
+    Ok(())
+}
+
 fn a_connected_socket_hears_its_peer_only() -> io::Result<()> {
     let (one, two, client) = (Socket::at(2006)?, Socket::at(2007)?, Socket::at(2008)?);
     client.connect((HERE, 2006))?;
@@ -173,6 +188,53 @@ fn the_end_of_the_program() -> io::Result<()> {
     Ok(())
 }
 
+fn a_reply_to_a_program_that_has_ended() -> io::Result<()> {
+    /// Not more than fits into the buffers: the program ends when all is on its way.
+    const COUNT: u8 = 30;
+    let server = Socket::at(2014)?;
+    let child = fork(|| {
+        let client = Socket::new()?;
+        for index in 0..COUNT {
+            client.send_to(&[index; 10_000], (HERE, 2014))?;
+        }
+        Ok(())
+    })?;
+    assert!(ended_well(child));
+    for index in 0..COUNT {
+        let (bytes, from) = next(&server)?;
+        assert_eq!(bytes, [index; 10_000]);
+        if index == 0 {
+            server.send_to(b"nobody is there", from)?;
+            sleep(Duration::from_millis(200));
+        }
+    }
+    Ok(())
+}
+
+fn a_flood_keeps_nobody_out() -> io::Result<()> {
+    /// More than the queue of the program holds.
+    const MOST: usize = 5000;
+    let (server, client) = (Socket::at(2015)?, Socket::new()?);
+    let flood = fork(|| {
+        let socket = Socket::new()?;
+        loop {
+            socket.send_to(b"flood", (HERE, 2015))?;
+        }
+    })?;
+    assert_eq!(next(&server)?.0, b"flood");
+    sleep(Duration::from_millis(200));
+    client.send_to(b"rare", (HERE, 2015))?;
+    let mut count = 0;
+    while next(&server)?.0 != b"rare" {
+        count += 1;
+        // A program that is slower than the flood.
+        sleep(Duration::from_micros(200));
+        assert!(count < MOST, "only the flood arrives");
+    }
+    kill(flood);
+    Ok(())
+}
+
 /// As a program that becomes a daemon after it has bound its socket.
 fn a_child_goes_on_without_its_parent() -> io::Result<()> {
     let parent = fork(|| {
@@ -186,6 +248,24 @@ fn a_child_goes_on_without_its_parent() -> io::Result<()> {
     assert!(ended_well(parent));
     let client = Socket::new()?;
     client.send_to(b"hello", (HERE, 2012))?;
+    assert_eq!(next(&client)?.0, b"hello");
+    Ok(())
+}
+
+fn a_child_that_only_waits_by_epoll() -> io::Result<()> {
+    let parent = fork(|| {
+        let server = Socket::at(2016)?;
+        let instance = Instance::of(&server)?;
+        fork(|| {
+            assert!(instance.wait(5000)?, "nothing arrives");
+            let (bytes, from) = next(&server)?;
+            server.send_to(&bytes, from).map(drop)
+        })
+        .map(drop)
+    })?;
+    assert!(ended_well(parent));
+    let client = Socket::new()?;
+    client.send_to(b"hello", (HERE, 2016))?;
     assert_eq!(next(&client)?.0, b"hello");
     Ok(())
 }

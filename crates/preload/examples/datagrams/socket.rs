@@ -164,6 +164,16 @@ impl Socket {
         Ok(sent)
     }
 
+    /// `sendmsg` of a datagram in these parts, for a connected socket.
+    pub(crate) fn send_parts(&self, parts: &[&[u8]]) -> io::Result<usize> {
+        let mut parts: Vec<iovec> = parts.iter().map(|bytes| part(bytes)).collect();
+        // SAFETY: a message of zeros has no address, no parts and no control data.
+        let mut message: msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
+        // SAFETY: all that the message points to is there.
+        checked(unsafe { libc::sendmsg(self.fd(), from_ref(&message), 0) })
+    }
+
     /// `recvmmsg` that waits for the first of `count` datagrams. Returns their lengths.
     pub(crate) fn receive_many(&self, count: usize) -> io::Result<Vec<usize>> {
         let mut rooms = vec![[0_u8; 100]; count];
@@ -189,6 +199,42 @@ impl Socket {
         // SAFETY: takes a number only.
         let fd = unsafe { libc::dup(self.fd()) };
         Self::of(fd)
+    }
+}
+
+/// An `epoll` instance.
+#[derive(Debug)]
+pub(crate) struct Instance(OwnedFd);
+
+impl Instance {
+    /// An instance that waits until the socket can be read.
+    pub(crate) fn of(socket: &Socket) -> io::Result<Self> {
+        // SAFETY: takes a number only.
+        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        checked(fd as isize)?;
+        // SAFETY: nobody else has this descriptor.
+        let instance = Self(unsafe { OwnedFd::from_raw_fd(fd) });
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        // SAFETY: the event is there.
+        let added = unsafe { libc::epoll_ctl(fd, libc::EPOLL_CTL_ADD, socket.fd(), &raw mut event) };
+        checked(added as isize).map(|_| instance)
+    }
+
+    /// Waits; returns `false` if there is no event within this time.
+    pub(crate) fn wait(&self, ms: c_int) -> io::Result<bool> {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: there is room for one event.
+        let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), &raw mut event, 1, ms) };
+        checked(count as isize).map(|count| count == 1)
+    }
+}
+
+/// Ends a child by a signal, and waits for it.
+pub(crate) fn kill(child: c_int) {
+    // SAFETY: takes numbers, and no place for the status.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, null_mut(), 0);
     }
 }
 

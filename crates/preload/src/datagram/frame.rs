@@ -72,6 +72,22 @@ impl Inbox {
         Ok(self.rest().get(LENGTH..LENGTH + len))
     }
 
+    /// Tells whether a datagram, or something that is none, is there as a whole.
+    pub(super) fn has_datagram(&self) -> bool {
+        !matches!(self.first(), Ok(None))
+    }
+
+    /// The number of datagrams that are there as a whole.
+    pub(super) fn count(&self) -> u64 {
+        let (mut rest, mut count) = (self.rest(), 0);
+        while let Some((length, more)) = rest.split_first_chunk::<LENGTH>()
+            && let Some(more) = more.get(u32::from_le_bytes(*length) as usize..)
+        {
+            (rest, count) = (more, count + 1);
+        }
+        count
+    }
+
     /// Removes the datagram of this length that [`Inbox::first`] has returned.
     pub(super) fn remove(&mut self, len: usize) {
         self.done = (self.done + LENGTH + len).min(self.bytes.len());
@@ -126,6 +142,21 @@ mod tests {
                 inbox.remove(len);
             }
         }
+    }
+
+    #[test]
+    fn whole_datagrams_are_counted() {
+        let mut inbox = Inbox::default();
+        assert_eq!((inbox.count(), inbox.has_datagram()), (0, false));
+        for bytes in [&b"one"[..], b"", b"three"] {
+            inbox.push(&length(bytes.len()));
+            inbox.push(bytes);
+        }
+        inbox.push(&length(5));
+        inbox.push(b"part");
+        assert_eq!((inbox.count(), inbox.has_datagram()), (3, true));
+        inbox.remove(3);
+        assert_eq!(inbox.count(), 2);
     }
 
     #[test]

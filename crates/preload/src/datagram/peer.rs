@@ -3,13 +3,14 @@
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::time::Instant;
 
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with, sockopt,
 };
 
 use super::frame::{Inbox, hello, length};
-use super::slots::Slot;
+use super::slots::{Slot, is_ready};
 use super::{Address, MAX_DATAGRAM};
 use crate::hidden::{hide, unhide};
 use crate::sys::at;
@@ -29,6 +30,8 @@ pub(super) struct Peer {
     pub(super) is_connecting: bool,
     /// It has ended, and what was received before waits for the program.
     pub(super) is_over: bool,
+    /// Sending has failed: it takes no more. Datagrams that it has sent are still received.
+    pub(super) takes_none: bool,
     /// What was received.
     pub(super) inbox: Inbox,
     outbox: Vec<u8>,
@@ -37,9 +40,9 @@ pub(super) struct Peer {
     /// Number of datagrams in the outbox.
     pub(super) waiting: u64,
     /// Time at which the peer last took bytes, or at which they began to wait.
-    pub(super) moved: Instant,
+    pub(super) last_progress: Instant,
     /// Time of the last datagram in either direction.
-    pub(super) used: Instant,
+    pub(super) last_datagram: Instant,
 }
 
 impl Peer {
@@ -59,12 +62,13 @@ impl Peer {
             port,
             is_connecting: false,
             is_over: false,
+            takes_none: false,
             inbox: Inbox::default(),
             outbox: Vec::new(),
             sent: 0,
             waiting: 0,
-            moved: now,
-            used: now,
+            last_progress: now,
+            last_datagram: now,
         })
     }
 
@@ -107,6 +111,28 @@ impl Peer {
         self.sent < self.outbox.len()
     }
 
+    /// Tells whether bytes of the stream are to be received. If the program has no room, they are
+    /// received only until there is a datagram, so that the peer has its turn when there is room.
+    pub(super) fn may_fill(&self, is_full: bool) -> bool {
+        !(self.is_connecting || self.is_over || is_full && self.inbox.has_datagram())
+    }
+
+    /// The events that are waited for.
+    pub(super) fn wanted(&self, is_full: bool) -> PollFlags {
+        let mut events = PollFlags::empty();
+        events.set(PollFlags::IN, self.may_fill(is_full));
+        events.set(PollFlags::OUT, self.is_connecting || self.has_waiting());
+        events
+    }
+
+    /// Tells whether nothing is on its way in either direction, as far as this machine knows.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.is_connecting
+            && !self.has_waiting()
+            && !self.inbox.has_datagram()
+            && !is_ready(self.fd, PollFlags::IN)
+    }
+
     /// Adds a datagram. Returns `false` if too many wait already.
     pub(super) fn push(&mut self, datagram: &[u8], now: Instant) -> bool {
         let waits = self.outbox.len() - self.sent;
@@ -114,7 +140,7 @@ impl Peer {
             return false;
         }
         if waits == 0 {
-            self.moved = now;
+            self.last_progress = now;
         }
         // Not each time, so that a byte moves only a few times.
         if self.sent > self.outbox.len() / 2 {
@@ -124,7 +150,7 @@ impl Peer {
         self.outbox.extend(length(datagram.len()));
         self.outbox.extend_from_slice(datagram);
         self.waiting += 1;
-        self.used = now;
+        self.last_datagram = now;
         true
     }
 
@@ -145,7 +171,7 @@ impl Peer {
             match send(at(self.fd)?, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(count) => {
                     self.sent += count;
-                    self.moved = now;
+                    self.last_progress = now;
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN | Errno::INPROGRESS) => return Ok(()),
@@ -159,6 +185,7 @@ impl Peer {
 
     /// Discards what waits, because the peer takes no more. Returns the number of datagrams.
     pub(super) fn give_up(&mut self) -> u64 {
+        self.takes_none = true;
         self.outbox.clear();
         self.sent = 0;
         std::mem::take(&mut self.waiting)
@@ -170,7 +197,7 @@ impl Peer {
             Ok((_, 0)) => return Err(Errno::CONNRESET),
             Ok((_, count)) => {
                 self.inbox.push(room.get(..count).unwrap_or_default());
-                self.used = now;
+                self.last_datagram = now;
             }
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(error) => return Err(error),

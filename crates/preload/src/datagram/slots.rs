@@ -7,6 +7,7 @@ use std::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 
 use super::Address;
@@ -31,7 +32,7 @@ pub(crate) struct Slot {
     /// The address that the program has connected it to: context ID and port, 0 for none.
     peer: AtomicU64,
     /// The carrier's end of the pair.
-    far: AtomicI32,
+    carrier_end: AtomicI32,
     listener: AtomicI32,
     /// The streams of the carrier, for a forked child to close.
     streams: [AtomicI32; MOST_PEERS],
@@ -59,12 +60,20 @@ pub(super) fn all() -> impl Iterator<Item = &'static Slot> {
     SLOTS.iter().filter(|slot| slot.cookie.load(Acquire) > 1)
 }
 
+/// Tells whether a descriptor has one of these events now.
+pub(super) fn is_ready(fd: RawFd, events: PollFlags) -> bool {
+    const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let Ok(socket) = at(fd) else { return false };
+    let mut polled = [PollFd::from_borrowed_fd(socket, events)];
+    poll(&mut polled, Some(&NOW)).is_ok_and(|count| count > 0)
+}
+
 /// Takes a slot for a new socket; `None` if all are in use.
-pub(super) fn claim(cookie: u64, far: RawFd) -> Option<&'static Slot> {
+pub(super) fn claim(cookie: u64, carrier_end: RawFd) -> Option<&'static Slot> {
     let slot = SLOTS.iter().find(|slot| slot.cookie.compare_exchange(0, 1, AcqRel, Relaxed).is_ok())?;
     slot.port.store(UNBOUND, Relaxed);
     slot.peer.store(0, Relaxed);
-    slot.far.store(far, Relaxed);
+    slot.carrier_end.store(carrier_end, Relaxed);
     slot.listener.store(NONE, Relaxed);
     slot.busy.store(false, Relaxed);
     slot.inherited.store(false, Relaxed);
@@ -79,7 +88,7 @@ impl Slot {
             cookie: AtomicU64::new(0),
             port: AtomicU32::new(UNBOUND),
             peer: AtomicU64::new(0),
-            far: AtomicI32::new(NONE),
+            carrier_end: AtomicI32::new(NONE),
             listener: AtomicI32::new(NONE),
             streams: [const { AtomicI32::new(NONE) }; MOST_PEERS],
             busy: AtomicBool::new(false),
@@ -119,8 +128,8 @@ impl Slot {
     }
 
     /// The carrier's end of the pair.
-    pub(super) fn far(&self) -> RawFd {
-        self.far.load(Relaxed)
+    pub(super) fn carrier_end(&self) -> RawFd {
+        self.carrier_end.load(Relaxed)
     }
 
     /// The socket at which other carriers connect.
@@ -156,7 +165,7 @@ impl Slot {
         self.inherited.store(true, Relaxed);
     }
 
-    pub(super) fn is_inherited(&self) -> bool {
+    pub(crate) fn is_inherited(&self) -> bool {
         self.inherited.load(Relaxed)
     }
 

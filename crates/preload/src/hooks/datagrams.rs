@@ -2,19 +2,20 @@
 //! Messages between program and carrier begin with an address, which these functions add and
 //! remove.
 
+mod parts;
+
 use std::ffi::{c_int, c_uint, c_void};
-use std::ptr::{from_mut, from_ref, null, null_mut};
+use std::mem::ManuallyDrop;
+use std::ptr::{from_mut, from_ref, null};
 
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, sockaddr_vm, socklen_t, ssize_t, timespec};
 use rustix::io::Errno;
 
+use self::parts::{behind, message};
 use super::{fail, guard};
 use crate::datagram::{self, Address, HEADER, Slot, find};
 use crate::real;
 use crate::sys::errno;
-
-/// Most parts of a message.
-const MOST_PARTS: usize = 64;
 
 /// `socket(2)`: opens a datagram socket of `AF_VSOCK` if the kernel has none (`ENODEV`).
 ///
@@ -100,37 +101,6 @@ pub(super) unsafe fn write_address(address: *mut sockaddr, len: *mut socklen_t, 
     0
 }
 
-/// The parts of a message behind one for its address.
-///
-/// # Safety
-/// `parts` points to `count` parts.
-unsafe fn behind(
-    header: *mut [u8; HEADER],
-    parts: *const iovec,
-    count: usize,
-) -> Result<([iovec; MOST_PARTS + 1], usize), Errno> {
-    let mut all = [iovec { iov_base: null_mut(), iov_len: 0 }; MOST_PARTS + 1];
-    all[0] = iovec { iov_base: header.cast(), iov_len: HEADER };
-    let Some(room) = all.get_mut(1..=count) else { return Err(Errno::MSGSIZE) };
-    for (index, part) in room.iter_mut().enumerate() {
-        // SAFETY: as the caller promises.
-        *part = unsafe { parts.add(index).read_unaligned() };
-    }
-    Ok((all, count + 1))
-}
-
-fn message(parts: &mut [iovec]) -> msghdr {
-    msghdr {
-        msg_name: null_mut(),
-        msg_namelen: 0,
-        msg_iov: parts.as_mut_ptr(),
-        msg_iovlen: parts.len(),
-        msg_control: null_mut(),
-        msg_controllen: 0,
-        msg_flags: 0,
-    }
-}
-
 /// Sends a datagram of these parts.
 ///
 /// # Safety
@@ -152,24 +122,32 @@ pub(super) unsafe fn send(
     }
     let mut header = [0; HEADER];
     // SAFETY: as the caller promises.
-    let (mut all, count) = match unsafe { behind(from_mut(&mut header), parts, count) } {
+    let mut all = match unsafe { behind(from_mut(&mut header), parts, count) } {
         Ok(all) => all,
         Err(error) => return fail(error),
     };
-    let len = all[1..count].iter().fold(0, |sum: usize, part| sum.saturating_add(part.iov_len));
+    let parts = all.items().get(1..).unwrap_or_default();
+    let len = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.iov_len));
     match guard(Err(Errno::NOMEM), || datagram::destination(slot, named, len)) {
         Ok(to) => header = to.to_bytes(),
-        Err(error) => return fail(error),
+        Err(error) => {
+            drop(ManuallyDrop::into_inner(all));
+            return fail(error);
+        }
     }
-    all[0].iov_base = header.as_mut_ptr().cast();
-    let message = message(&mut all[..count]);
+    if let Some(first) = all.items_mut().first_mut() {
+        first.iov_base = header.as_mut_ptr().cast();
+    }
+    let message = message(all.items_mut());
     let flags = flags & libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the message and its parts are this frame's; the program's parts are as it promises.
     let sent = unsafe { real::sendmsg(fd, from_ref(&message), flags) };
+    let error = errno();
+    drop(ManuallyDrop::into_inner(all));
     match sent {
         // The carrier has ended.
-        ..0 if errno() == Errno::PIPE => fail(Errno::NETDOWN),
-        ..0 => sent,
+        ..0 if error == Errno::PIPE => fail(Errno::NETDOWN),
+        ..0 => fail(error),
         _ => sent - HEADER.cast_signed(),
     }
 }
@@ -193,15 +171,17 @@ pub(super) unsafe fn receive(
 ) -> Option<Received> {
     let mut header = [0; HEADER];
     // SAFETY: as the caller promises.
-    let (mut all, count) = match unsafe { behind(from_mut(&mut header), parts, count) } {
+    let mut all = match unsafe { behind(from_mut(&mut header), parts, count) } {
         Ok(all) => all,
         Err(error) => return fail_receive(error),
     };
-    let mut message = message(&mut all[..count]);
+    let mut message = message(all.items_mut());
     // SAFETY: the message and its parts are this frame's; the program's parts are as it promises.
     let received = unsafe { real::recvmsg(fd, from_mut(&mut message), flags & !libc::MSG_ERRQUEUE) };
+    let error = errno();
+    drop(ManuallyDrop::into_inner(all));
     match usize::try_from(received) {
-        Err(_) => None,
+        Err(_) => fail_receive(error),
         // The carrier has ended.
         Ok(..HEADER) => fail_receive(Errno::NETDOWN),
         Ok(_) => Some(Received {

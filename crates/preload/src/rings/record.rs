@@ -71,6 +71,10 @@ fn cookie_of(record: &Record) -> u64 {
     record.longs.get(COOKIE).map_or(0, |cookie| cookie.load(Relaxed))
 }
 
+/// How a connection is found, from the most careful way to the fastest: [`Pair::of`] asks the
+/// kernel what the descriptor is, [`Pair::now`] does so only if the table may be wrong,
+/// [`Pair::known`] believes the table, and [`Pair::by_index`] takes the channel that a wait began
+/// with.
 impl Pair {
     /// The connection of a descriptor that has a channel; `None` if it has none, or is another file
     /// by now.

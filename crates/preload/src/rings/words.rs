@@ -1,4 +1,20 @@
 //! The words of a record: what they mean, and how they are read and changed.
+//!
+//! | word | meaning | changed by |
+//! |---|---|---|
+//! | `STATE` | 0 unused, 1 bytes move by rings, 2 it has left them | who has both locks |
+//! | `FLAGS` | the bits of [`flag`] | anybody |
+//! | `SIGNALLED` | 1 while the control connection may have signals | who polls or takes them |
+//! | `VAIN` | calls without a wait that found nothing | those calls |
+//! | `SINCE_END` | writes since the peer has ended its direction | the lock of OUT |
+//! | `MODE` | whether calls wait (`mode`) | who asks the kernel, or changes it |
+//! | `SHARED` | 1 once a second process has the connection | a forked child |
+//! | `PRIVATE` | for each ring: own position, and what is known of the peer | the ring's lock |
+//! | `ANNOUNCED` | for each ring: 1 while the fabric signals its changes | the ring's lock |
+//! | `WAITING` | for each ring: number of threads that sleep for it | those threads |
+//! | `COOKIE` | the socket's cookie | who begins the record |
+//! | `BY_PACKETS` | bytes that still come by packets | the lock of IN |
+//! | `HUNG_UP` | time of the peer's end, in milliseconds | pollers |
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};

@@ -179,7 +179,8 @@ unsafe extern "C-unwind" fn arrives(signal: c_int, info: *mut siginfo_t, context
     unsafe { handler(signal, info, context) };
 }
 
-/// Has a signal come again, after the thread's [`Undisturbed`].
+/// Puts a signal off: sends it to the calling thread again, and keeps all signals blocked until the
+/// thread's [`Undisturbed`] ends.
 ///
 /// # Safety
 /// The arguments are the kernel's.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fabric::Fabric;
 use relay::Relay;
@@ -565,6 +565,14 @@ fn the_log_says_why_there_are_no_queue_pairs() {
     }
 }
 
+/// Tells whether a program of this host waits for connections at a Unix socket.
+fn listens(path: &Path) -> bool {
+    // Address of the socket, references, protocol, flags: `SO_ACCEPTCON`.
+    let all = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let is_it = |line: &str| line.ends_with(path.to_str().unwrap()) && line.contains(" 00010000 ");
+    all.lines().any(is_it)
+}
+
 /// An unmodified program with processes, threads and a `select` loop, if the machine has it.
 #[test]
 fn iperf3_measures_by_rings() {
@@ -582,22 +590,33 @@ fn iperf3_measures_by_rings() {
         command.args(arguments).env("LD_PRELOAD", built("libtaut_vmci.so"));
         command
             .env("TAUT_VMCI_MAP", &path)
+            .env("TAUT_VMCI_LOG", "1")
             .env("TAUT_VMCI_RINGS", "1")
             .env("TAUT_VMCI_RINGS_TRIAL", fabric.variable());
         command
     };
+    let log = folder.path().join("log");
     for more in [&[][..], &["-R"], &["--bidir"], &["-P", "3", "-l", "1000"]] {
         let before = fabric.counts().0;
         let server = ["-s", "-1", "--forceflush", "-B", "127.0.0.1", "-p", "15201"];
-        let mut server = iperf3(&server).stdout(Stdio::piped()).spawn().unwrap();
+        let mut server = iperf3(&server);
+        server.stdout(Stdio::piped()).stderr(std::fs::File::create(&log).unwrap());
+        let mut server = server.spawn().unwrap();
         let mut says = wait_for_server(&mut server);
+        // It says so before it waits for connections. A client that comes earlier goes by TCP.
+        let end = Instant::now() + LONGEST;
+        while !listens(&folder.path().join("vm.sock_15201")) {
+            assert!(Instant::now() < end, "it does not wait for connections");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let amount = ["-c", "127.0.0.1", "-p", "15201", "-n", "20M"];
         let output = run(iperf3(&[&amount[..], more].concat()));
         assert!(stdout(&output).contains("receiver"), "{more:?}: {}{}", stdout(&output), stderr(&output));
         let mut rest = String::new();
         says.read_to_string(&mut rest).unwrap();
         assert!(server.wait().unwrap().success(), "{rest}");
-        assert!(fabric.counts().0 >= before + 3, "{more:?}: {:?}", fabric.counts());
+        let logs = [stderr(&output), std::fs::read_to_string(&log).unwrap()];
+        assert!(fabric.counts().0 >= before + 3, "{more:?}: {:?} {}{}", fabric.counts(), logs[0], logs[1]);
     }
 }
 

@@ -79,6 +79,8 @@ enum Mode {
 enum Rival {
     /// TCP over the vNICs.
     Tcp,
+    /// TCP over the vNICs with buffers of the kernels' own sizes, whatever --socket-size says.
+    TcpAuto,
     /// Vsock with queue pairs, which the VMs must have; their rings have a size of their own,
     /// whatever --socket-size says.
     Ring,
@@ -144,7 +146,7 @@ fn measure(
     let mut lines = Vec::new();
     for &socket in &args.socket_size {
         for &transport in &ways.transports {
-            let line = ways.line(parties, transport, &args.measurement(socket, 1, 1))?;
+            let line = ways.line(parties, transport, &args.measurement(transport, socket, 1, 1))?;
             lines.push((transport, socket, line));
         }
     }
@@ -159,7 +161,7 @@ fn measure(
                 done += 1;
                 let what = format!("{transport}, {message} B in sockets of {socket} B, {sessions} sessions");
                 let _progress = Progress::start(&format!("{what}, {done} of {all}"));
-                let measurement = args.measurement(*socket, message, sessions);
+                let measurement = args.measurement(*transport, *socket, message, sessions);
                 let figures = line.measure(parties, &measurement, host::fabric_pid(client))?;
                 let new = SocketCell::new(*transport, *socket, message, sessions);
                 let known = cells.iter().position(|cell| cell.is_of(&new));
@@ -176,8 +178,8 @@ fn measure(
 
 impl Args {
     /// Returns the agents' measurement with these sizes.
-    fn measurement(&self, socket: u32, message: u32, sessions: u32) -> Measurement {
-        let (socket_size, duration) = (Some(socket), self.duration);
+    fn measurement(&self, transport: Transport, socket: u32, message: u32, sessions: u32) -> Measurement {
+        let (socket_size, duration) = (transport.asked_for(socket), self.duration);
         match self.mode {
             Mode::Rr => Measurement::Rr { socket_size, size: message, interval_us: None, duration },
             Mode::Stream => {
@@ -225,6 +227,7 @@ impl Ways {
         let mut transports = vec![Transport::Vsock];
         transports.extend(against.iter().map(|rival| match rival {
             Rival::Tcp => Transport::Tcp,
+            Rival::TcpAuto => Transport::TcpAuto,
             Rival::Ring => Transport::Ring,
         }));
         transports.dedup();
@@ -240,7 +243,9 @@ impl Ways {
     ) -> Result<Line, ApiError> {
         let [sender, receiver] = self.ends;
         match transport {
-            Transport::Tcp => Line::prepare(parties, sender, receiver, None, measurement),
+            Transport::Tcp | Transport::TcpAuto => {
+                Line::prepare(parties, sender, receiver, None, measurement)
+            }
             Transport::Vsock => {
                 Line::to(parties, self.ends, self.to.clone(), Some(self.own.clone()), measurement)
             }
@@ -316,7 +321,16 @@ mod tests {
         let (socket_size, send_size, receive_size) = (Some(262_144), 64, 262_144);
         let stream =
             Measurement::Stream { socket_size, send_size, receive_size, sessions: 5, check: false, duration };
-        assert_eq!(args.measurement(262_144, 64, 5), stream);
+        assert_eq!(args.measurement(Transport::Tcp, 262_144, 64, 5), stream);
+        let automatic = Measurement::Stream {
+            socket_size: None,
+            send_size,
+            receive_size,
+            sessions: 5,
+            check: false,
+            duration,
+        };
+        assert_eq!(args.measurement(Transport::TcpAuto, 262_144, 64, 5), automatic);
         let args = read("vsock a b --duration 1 --receive 16 --check").unwrap();
         let stream = Measurement::Stream {
             socket_size,
@@ -326,10 +340,10 @@ mod tests {
             check: true,
             duration,
         };
-        assert_eq!(args.measurement(262_144, 64, 1), stream);
+        assert_eq!(args.measurement(Transport::Vsock, 262_144, 64, 1), stream);
         let args = read("vsock a b --duration 1 --mode rr").unwrap();
         assert_eq!(
-            args.measurement(128, 64, 1),
+            args.measurement(Transport::Vsock, 128, 64, 1),
             Measurement::Rr { socket_size: Some(128), size: 64, interval_us: None, duration }
         );
     }

@@ -137,7 +137,7 @@ fn a_writer_that_polls_notices_a_close_after_a_shutdown() {
     drop(b);
     while !a.arm(Interest::BOTH).writable {
         thread::sleep(Link::AFTER_HANGUP);
-        a.disarm();
+        a.disarm(Interest::BOTH);
         assert!(Instant::now() < end, "it never learns of the close");
     }
     let error = loop {

@@ -143,7 +143,7 @@ fn random_words_never_hang_and_never_panic() {
                 let _ = victim.read();
                 let _ = victim.write();
                 let _ = victim.attached.arm(Interest::BOTH);
-                let _ = victim.attached.disarm();
+                let _ = victim.attached.disarm(Interest::BOTH);
                 let _ = victim.attached.try_read(&mut [0; 64]);
                 let _ = victim.attached.try_write(&[0; 64]);
                 let _ = victim.attached.ready();
@@ -179,5 +179,5 @@ fn control_bytes_of_any_number_are_drained() {
     let mut byte = [0];
     (&a).read_exact(&mut byte).unwrap();
     assert_eq!(&byte, b"x");
-    assert!(!a.disarm().readable);
+    assert!(!a.disarm(Interest::READABLE).readable);
 }

@@ -48,6 +48,17 @@ pub enum Transport {
     Ring,
     /// TCP over the vNICs.
     Tcp,
+    /// TCP over the vNICs with buffers of the kernels' own sizes, which follow the traffic.
+    #[serde(rename = "tcp-auto")]
+    TcpAuto,
+}
+
+impl Transport {
+    /// Bytes of socket buffer that an end asks for, of those that were wanted. A size that is asked
+    /// for turns the kernel's own choice off.
+    pub fn asked_for(self, wanted: u32) -> Option<u32> {
+        (self != Self::TcpAuto).then_some(wanted)
+    }
 }
 
 impl fmt::Display for Transport {
@@ -56,6 +67,7 @@ impl fmt::Display for Transport {
             Self::Vsock => "vsock",
             Self::Ring => "ring",
             Self::Tcp => "tcp",
+            Self::TcpAuto => "tcp-auto",
         })
     }
 }
@@ -65,7 +77,7 @@ impl fmt::Display for Transport {
 pub struct SocketCell {
     /// Transport.
     pub transport: Transport,
-    /// Bytes of socket buffer requested at both ends.
+    /// Bytes of socket buffer requested at both ends, except by [`Transport::TcpAuto`].
     pub socket: u32,
     /// Bytes of each message.
     pub message: u32,

@@ -5,7 +5,7 @@ use plotters::prelude::*;
 
 use super::{Figures, SocketMode, SocketResults, Transport, size};
 use crate::report::picture::{
-    self, Area, BLUE, FAINT, Failure, INK, ORANGE, PictureError, columns, legend, text,
+    self, Area, BLUE, FAINT, Failure, GREEN, INK, ORANGE, PictureError, columns, legend, text,
 };
 
 const WIDTH: u32 = 1100;
@@ -49,6 +49,7 @@ fn colour(results: &SocketResults, (transport, socket): (Transport, u32)) -> RGB
         Transport::Vsock => BLUE.mix(depth),
         Transport::Ring => INK.mix(depth),
         Transport::Tcp => ORANGE.mix(depth),
+        Transport::TcpAuto => GREEN.mix(depth),
     }
 }
 

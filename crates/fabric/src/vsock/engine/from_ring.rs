@@ -54,6 +54,7 @@ impl Turn<'_> {
         flow.unframed -= got as u32;
         flow.moved = Some(self.now);
         self.connection.flows[self.from.other()].one_way = OneWay::default();
+        self.connection.exchanges.on_moved(self.from);
         let flow = &mut self.connection.flows[self.from];
         flow.held_since = None;
         flow.on_ring_bytes_delivered(got as u32);
@@ -154,6 +155,9 @@ impl HostTurn<'_> {
         }
         *in_turn += written;
         guests.count_from_ring(*guest, written as u64);
+        if written > 0 {
+            connection.exchanges.on_moved(from);
+        }
         let is_left = connection.flows[from].unframed > 0;
         after_taking(pairs, &mut sched.turns.pace, *flow_id, connection, self.now);
         if is_left && stream.writable {

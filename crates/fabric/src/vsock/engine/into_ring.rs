@@ -240,6 +240,7 @@ impl RingTurn<'_> {
     /// Counts bytes that were moved: out of packets or a socket, or out of the ring of `sender`.
     fn count_moved(&mut self, bytes: usize, sender: Option<GuestIdx>) {
         self.moved += bytes;
+        self.connection.exchanges.on_moved(self.flow.from);
         if sender.is_some() || self.connection.ends[self.flow.from].party == Party::Host {
             self.connection.flows[self.flow.from.other()].one_way = OneWay::default();
         }

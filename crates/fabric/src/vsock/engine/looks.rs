@@ -70,7 +70,8 @@ impl VsockSwitch {
         };
         let looks = &mut connection.flows[from].empty_looks;
         *looks = looks.saturating_add(1);
-        if *looks < MAX_EMPTY_LOOKS {
+        let most = if connection.exchanges.take_turns() { 1 } else { MAX_EMPTY_LOOKS };
+        if *looks < most {
             return sched.turns.pace.look_later(flow, connection, *now);
         }
         // The guest rings a bell from now on, unless it has written, or made room, just before.
@@ -233,6 +234,10 @@ pub(super) fn after_taking(
     if connection.has_left[from] {
         pairs.note_left(connection);
     } else if !waits && !connection.flows[from].ended {
-        pace.look_later(flow, connection, now);
+        if connection.exchanges.take_turns() {
+            pace.look_now(flow, connection, now);
+        } else {
+            pace.look_later(flow, connection, now);
+        }
     }
 }

@@ -17,8 +17,8 @@ use taut_api::vmci::Cid;
 use taut_virtq::counters::SharedWords;
 
 use crate::vsock::proto::{
-    Address, BySide, ConnId, Connection, ConnectionTable, Credit, End, Flow, Party, PendingControl, Promise,
-    Side, SocketType, State, Window,
+    Address, BySide, ConnId, Connection, ConnectionTable, Credit, End, Exchanges, Flow, Party,
+    PendingControl, Promise, Side, SocketType, State, Window,
 };
 
 /// Value of the first word of connection 0 after an orderly stop.
@@ -200,6 +200,7 @@ impl Written {
             channels: BySide::default(),
             has_left: BySide::default(),
             flows: self.flows,
+            exchanges: Exchanges::default(),
         };
         for side in Side::BOTH {
             // What was not told yet is recorded as a pending update.

@@ -6,6 +6,7 @@ use taut_api::vmci::Cid;
 use taut_virtq::socket_header::{CREDIT_REQUEST, RW, SHUTDOWN_SEND, SocketHeader};
 
 use super::credit::Credit;
+use super::exchanges::Exchanges;
 use super::flow::Flow;
 use super::ids::{BySide, ChannelIdx, ConnId, GuestIdx, Side};
 use super::promise::ahead;
@@ -71,6 +72,8 @@ pub(crate) struct Connection {
     pub(crate) has_left: BySide<bool>,
     /// `flows[side]` is what that side sends.
     pub(crate) flows: BySide<Flow>,
+    /// Whether the sides take turns, as far as rings have moved their payload.
+    pub(crate) exchanges: Exchanges,
 }
 
 /// The next thing that a flow has for its receiver.
@@ -98,6 +101,7 @@ impl Connection {
             channels: BySide::default(),
             has_left: BySide::default(),
             flows: BySide::default(),
+            exchanges: Exchanges::default(),
         }
     }
 

@@ -13,7 +13,8 @@
 //! * [`connection`], [`flow`]: the state of a connection and of its two directions.
 //! * [`credit`]: how much a receiver has room for; [`promise`]: how much of it the sender is told.
 //! * [`on_packet`], [`lifetime`]: the state machine's steps; [`actions`]: their results.
-//! * [`one_way`]: how much goes one way, without an answer.
+//! * [`one_way`]: how much goes one way, without an answer; [`exchanges`]: whether the sides take
+//!   turns.
 //! * [`packet_queue`]: the order of packets that wait for their receiver; [`spill`]: payload that
 //!   was copied out of its sender's ring; [`pending_control`]: the packets without payload that are
 //!   still to be sent.
@@ -22,6 +23,7 @@
 mod actions;
 mod connection;
 mod credit;
+mod exchanges;
 mod flow;
 mod ids;
 mod lifetime;
@@ -41,6 +43,7 @@ mod tests;
 pub(crate) use actions::{Actions, Rare, Sides};
 pub(crate) use connection::{Address, Connection, End, Next, Party, State};
 pub(crate) use credit::{Credit, Window};
+pub(crate) use exchanges::Exchanges;
 pub(crate) use flow::{Flow, Source};
 pub(crate) use ids::{BySide, ChannelIdx, ConnId, FlowId, GuestIdx, PerGuest, Side};
 pub(crate) use limits::{HALF_OPEN_TIMEOUT, MAX_REPLIES, MAX_WAITING_PACKETS, Usage};

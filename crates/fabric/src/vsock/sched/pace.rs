@@ -5,6 +5,9 @@
 //! any signal while the stream goes on. After [`MAX_EMPTY_LOOKS`] looks in vain, the fabric
 //! announces in the channel that it waits, and looks no more until the guest sends a bell.
 //!
+//! Programs that exchange requests and answers write nothing more until they are answered, and each
+//! look comes too late for the answer. For their flows the fabric waits for a bell at once.
+//!
 //! Receiving guests take turns, and the flows to each guest take turns among themselves, so a guest
 //! with many streams does not delay others.
 //!
@@ -73,6 +76,13 @@ impl Pace {
     pub(crate) fn look_later(&mut self, flow: FlowId, connection: &mut Connection, now: Instant) {
         if !std::mem::replace(&mut connection.flows[flow.from].look_is_due, true) {
             self.looks.push_back((now + INTERVAL, Place::of(flow, connection)));
+        }
+    }
+
+    /// Schedules a look at a flow in this round, unless one is scheduled already.
+    pub(crate) fn look_now(&mut self, flow: FlowId, connection: &mut Connection, now: Instant) {
+        if !std::mem::replace(&mut connection.flows[flow.from].look_is_due, true) {
+            self.looks.push_front((now, Place::of(flow, connection)));
         }
     }
 

@@ -37,6 +37,23 @@ pub(in crate::sets) fn programs_of(lab: &mut Lab, commit: &str, folder: &str) ->
     Ok(programs)
 }
 
+/// Builds one program of this tree with a feature, and returns a folder with it and the others as
+/// they are measured.
+pub(in crate::sets) fn programs_with(lab: &mut Lab, package: &str, feature: &str) -> Measured<PathBuf> {
+    let target = lab.target().join(feature);
+    let words = format!("build -q --release --bins -p {package} --features {feature}");
+    let cargo = lab.in_checkout("cargo").args(words);
+    lab.run(&cargo.env("CARGO_TARGET_DIR", &target))?;
+    let programs = target.join("programs");
+    lab.machine().remove_all(&programs)?;
+    lab.machine().make_folder(&programs)?;
+    let own = Command::new("find").arg(lab.setup().programs.clone());
+    let own = own.args("-maxdepth 1 -type f -perm -u+x -exec cp --target-directory");
+    lab.run(&own.arg(&programs).args("{} +"))?;
+    lab.machine().copy(&target.join("release").join(package), &programs.join(package))?;
+    Ok(programs)
+}
+
 /// Extracts the sources of the commit before the change of structure, and returns their folder.
 pub(super) fn tree(lab: &mut Lab) -> Measured<PathBuf> {
     let folder = lab.folder().join("before");

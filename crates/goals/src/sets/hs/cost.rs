@@ -2,7 +2,8 @@
 //! Short samples alternate in the order ABBA. Pairs are added until the 95 % interval of the median
 //! ratio is at most 1 % wide, up to 60.
 
-use super::before::programs_of;
+use std::path::Path;
+
 use super::hs3::{guests, switch};
 use crate::figure::Bound;
 use crate::lab::Lab;
@@ -26,20 +27,12 @@ const LOADS: &[switch::Load] = &[
 const STREAMS: &str = "-VC-G1";
 
 /// Measures the loads of the switch for which a row has a goal, and streams of VMCI sockets.
-/// `before` is the commit before the change, and a folder below cargo's target folder for its
-/// build.
-pub(in crate::sets) fn measure(
-    lab: &mut Lab,
-    results: &mut Results,
-    before: (&str, &str),
-    row: &Row,
-) -> Measured<()> {
-    let (commit, folder) = before;
-    let old = programs_of(lab, commit, folder)?;
+/// `old` is the folder of the programs without the change.
+pub(in crate::sets) fn measure(lab: &mut Lab, results: &mut Results, old: &Path, row: &Row) -> Measured<()> {
     let plan = Plan { least: 8, most: lab.pick(60, 10), width: 0.01 };
-    switch::run(lab, results, plan, &old, &loads_of(row))?;
+    switch::run(lab, results, plan, old, &loads_of(row))?;
     if let Some(streams) = goal_of(row, STREAMS) {
-        guests::streams(lab, results, plan, &old, streams);
+        guests::streams(lab, results, plan, old, streams);
     }
     Ok(())
 }

@@ -72,7 +72,7 @@ impl OneSession<'_> {
             let report = streams(lab, "256,4KiB,64KiB", self.tcp_sessions)?;
             for message in [256, 4096, 65536] {
                 let own = Cell::of(self.transport, message);
-                let tcp = best_tcp(&report, message, self.tcp_sessions)?;
+                let tcp = best_tcp(&report, message, self.tcp_sessions, ANY_BUFFERS)?;
                 let ratio = paired(&own.figures(&report, "mbit_s")?, &tcp)?;
                 let detail = beside(&report, own, &tcp)?;
                 results.record(&format!("{}-{kernel}-{message}", self.id), [ratio], detail);
@@ -82,18 +82,32 @@ impl OneSession<'_> {
     }
 }
 
+/// TCP with buffers of the size that the row asks for.
+pub(super) const SAME_BUFFERS: &[&str] = &["tcp"];
+/// TCP also with the buffers of a program that asks for none, which Linux enlarges with the
+/// traffic: up to 6 MiB, unless an administrator has changed that.
+pub(super) const ANY_BUFFERS: &[&str] = &["tcp", "tcp-auto"];
+
 /// Measures streams of these messages by vsock, queue pairs and TCP in alternation, from a to b.
 pub(super) fn streams(lab: &mut Lab, messages: &str, sessions: &[u32]) -> Measured<Doc> {
     let (seconds, repeats) = lab.pick((3, 7), (1, 1));
     let sessions = sessions.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let words = format!("a b --message {messages} --sessions {sessions} --socket-size 256KiB");
-    bench(lab, &format!("{words} --against tcp,ring --duration {seconds} --repeat {repeats}"))
+    bench(lab, &format!("{words} --against tcp,tcp-auto,ring --duration {seconds} --repeat {repeats}"))
 }
 
-/// Throughput of each repeat in Mbit/s by TCP, with the fastest of these numbers of sessions.
-pub(super) fn best_tcp(report: &Doc, message: u32, sessions: &[u32]) -> Measured<Vec<f64>> {
-    let of = |&sessions: &u32| Cell { sessions, ..Cell::of("tcp", message) }.figures(report, "mbit_s");
-    let all = sessions.iter().map(of).collect::<Measured<Vec<_>>>()?;
+/// Throughput of each repeat in Mbit/s by TCP, with the fastest of these numbers of sessions and
+/// kinds of buffers.
+pub(super) fn best_tcp(
+    report: &Doc,
+    message: u32,
+    sessions: &[u32],
+    buffers: &[&'static str],
+) -> Measured<Vec<f64>> {
+    let cells = buffers.iter().flat_map(|&transport| {
+        sessions.iter().map(move |&sessions| Cell { sessions, ..Cell::of(transport, message) })
+    });
+    let all = cells.map(|cell| cell.figures(report, "mbit_s")).collect::<Measured<Vec<_>>>()?;
     let fastest = |best: Vec<f64>, other: Vec<f64>| {
         best.into_iter().zip(other).map(|(best, other)| best.max(other)).collect()
     };
@@ -104,4 +118,33 @@ pub(super) fn best_tcp(report: &Doc, message: u32, sessions: &[u32]) -> Measured
 pub(super) fn beside(report: &Doc, cell: Cell, tcp: &[f64]) -> Measured<String> {
     let own = cell.median(report, "mbit_s")?;
     Ok(format!("{} Mbit/s, TCP {}", shown(own), shown(crate::figure::median(tcp)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_best_tcp_of_each_repeat_counts_with_any_buffers() {
+        let cell = |transport: &str, sessions: u32, rates: [f64; 2]| {
+            let repeats = rates.map(|rate| json!({"mbit_s": rate}));
+            json!({"transport": transport, "message": 64, "sessions": sessions, "repeats": repeats})
+        };
+        let cells = [
+            cell("tcp", 1, [5.0, 4.0]),
+            cell("tcp", 5, [3.0, 6.0]),
+            cell("tcp-auto", 1, [7.0, 2.0]),
+            cell("tcp-auto", 5, [1.0, 1.0]),
+        ];
+        let report = Doc::from(json!({ "cells": cells }));
+        let best = |sessions, buffers| best_tcp(&report, 64, sessions, buffers);
+        assert_eq!(best(ONE_AND_FIVE, SAME_BUFFERS), Ok(vec![5.0, 6.0]));
+        assert_eq!(best(ONE_AND_FIVE, ANY_BUFFERS), Ok(vec![7.0, 6.0]));
+        assert_eq!(best(&[1], ANY_BUFFERS), Ok(vec![7.0, 4.0]));
+        // What was not measured is no reason for a better ratio.
+        let without = Doc::from(json!({ "cells": &cells[..2] }));
+        assert!(best_tcp(&without, 64, &[1], ANY_BUFFERS).is_err());
+    }
 }

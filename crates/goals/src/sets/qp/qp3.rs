@@ -1,7 +1,7 @@
 //! QP3: five sessions of 64 KiB writes through queue pairs, beside the best TCP of one session and
-//! five.
+//! five, with buffers of 256 KiB and of the kernels' own sizes.
 
-use super::guests::{ONE_AND_FIVE, beside, best_tcp, start_pair, streams, with_each_kernel};
+use super::guests::{ANY_BUFFERS, ONE_AND_FIVE, beside, best_tcp, start_pair, streams, with_each_kernel};
 use crate::figure::{Bound, percentile};
 use crate::lab::Lab;
 use crate::reason::Measured;
@@ -30,7 +30,7 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
         let report = streams(lab, "64KiB", ONE_AND_FIVE)?;
         let one = Cell::of("ring", MESSAGE);
         let five = Cell { sessions: 5, ..one };
-        let tcp = best_tcp(&report, MESSAGE, ONE_AND_FIVE)?;
+        let tcp = best_tcp(&report, MESSAGE, ONE_AND_FIVE, ANY_BUFFERS)?;
         let rates = five.figures(&report, "mbit_s")?;
         let of_tcp = paired(&rates, &tcp)?;
         let of_one = paired(&rates, &one.figures(&report, "mbit_s")?)?;

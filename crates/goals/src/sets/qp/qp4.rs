@@ -1,5 +1,5 @@
 //! QP4: programs that use plain `AF_VSOCK`, without a library and without queue pairs, beside TCP
-//! through the vSwitch.
+//! through the vSwitch with buffers of 256 KiB or of the kernels' own sizes, whichever is faster.
 
 use super::guests::OneSession;
 use crate::figure::Bound;

@@ -35,6 +35,8 @@ pub(super) const ROW: Row = Row {
                 Bound::Exactly(0.0, "transfers wrong or failed"),
                 Bound::AtLeast(1.0, "transfers of a guest with the attacker's peer"),
                 Bound::AtLeast(1.0, "transfers of another pair"),
+                Bound::AtLeast(0.5, "x the rate by rings of the slower pair without garbage"),
+                Bound::AtLeast(0.9, "of their bytes by rings at the end"),
             ],
         ),
         Goal::new(
@@ -85,9 +87,13 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let before = (lab.fabric_pid()?, fabric_mib(lab)?);
     let searched_before = search(lab, "attacker")?;
 
+    let quiet = Period::rest(lab)?;
+    let begin = Moved::now(lab)?;
     let attacked = attack(lab, &own, rounds)?;
+    let beside = Period::since(lab, &begin)?;
     let searched_after = search(lab, "attacker")?;
     let of_owner = search(lab, "owner")?;
+    let at_end = Period::rest(lab)?;
     let neighbours = end_neighbours(lab)?;
     let after = (lab.fabric_pid()?, fabric_mib(lab)?);
     // The header is garbage, too. Connections go by packets.
@@ -118,8 +124,15 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     results.record("QP8-attacker", [failed + wrong, hung, crashed, named, exact, done], detail);
     let [with_peer, other] = &neighbours;
     let bad = with_peer.bad + other.bad;
-    let detail = format!("{} MiB compared", shown((with_peer.bytes + other.bytes) / 1_048_576.0));
-    results.record("QP8-neighbours", [bad, with_peer.exact, other.exact], detail);
+    let slower = beside.slower_than(&quiet)?;
+    let mbit_s = |period: &Period| period.rates.map(|rate| shown(rate * 8e-6)).join(" and ");
+    let detail = format!(
+        "{} MiB compared; by rings {} Mbit/s with the attacker's peer and of the other pair, before the garbage {}",
+        shown((with_peer.bytes + other.bytes) / 1_048_576.0),
+        mbit_s(&beside),
+        mbit_s(&quiet)
+    );
+    results.record("QP8-neighbours", [bad, with_peer.exact, other.exact, slower, at_end.by_rings], detail);
     let seen = searched_before.places + searched_after.places;
     let behind = searched_before.behind + searched_after.behind;
     results.record("QP8-secret", [seen, behind, of_owner.places], "");
@@ -161,6 +174,63 @@ fn start_neighbours(lab: &mut Lab) -> Measured<()> {
         );
     }
     shell(lab, "owner", &lines).map(drop)
+}
+
+/// Bytes of the neighbours at a time.
+struct Moved {
+    /// Seconds since some moment.
+    at: f64,
+    /// Bytes by rings: of the owner with the attacker's peer, and of the other pair.
+    by_rings: [f64; 2],
+    /// Bytes of the owner by rings and by packets.
+    all: f64,
+}
+
+impl Moved {
+    fn now(lab: &mut Lab) -> Measured<Self> {
+        let mut of = |vm: &str| lab.vm_show(vm)?.at("status.vmci.counters");
+        let (owner, last) = (of("owner")?, of("last")?);
+        let rings = |of: &Doc| Measured::Ok(of.number("ring_rx_bytes")? + of.number("ring_tx_bytes")?);
+        let (of_both, of_other) = (rings(&owner)?, rings(&last)?);
+        let all = owner.number("rx_bytes")? + owner.number("tx_bytes")?;
+        Ok(Self { at: lab.now().as_secs_f64(), by_rings: [of_both - of_other, of_other], all })
+    }
+}
+
+/// What the neighbours moved in a time.
+#[derive(Debug)]
+struct Period {
+    /// Bytes by rings in a second, of each pair.
+    rates: [f64; 2],
+    /// Share of the owner's bytes that went by rings.
+    by_rings: f64,
+}
+
+impl Period {
+    /// Waits for a time in which the attacker does nothing.
+    fn rest(lab: &mut Lab) -> Measured<Self> {
+        let begin = Moved::now(lab)?;
+        lab.sleep(lab.pick(10.0, 3.0))?;
+        Self::since(lab, &begin)
+    }
+
+    fn since(lab: &mut Lab, begin: &Moved) -> Measured<Self> {
+        Self::between(begin, &Moved::now(lab)?)
+    }
+
+    fn between(begin: &Moved, end: &Moved) -> Measured<Self> {
+        let bytes = [0, 1].map(|pair| end.by_rings[pair] - begin.by_rings[pair]);
+        let seconds = end.at - begin.at;
+        require(seconds > 0.0, "no time has passed")?;
+        let by_rings = bytes.iter().sum::<f64>() / (end.all - begin.all).max(1.0);
+        Ok(Self { rates: bytes.map(|bytes| bytes / seconds), by_rings })
+    }
+
+    /// Ratio to the rates of another time, of the pair that has become slower.
+    fn slower_than(&self, other: &Self) -> Measured<f64> {
+        require(other.rates.iter().all(|rate| *rate > 0.0), "a pair moved nothing by rings")?;
+        Ok((self.rates[0] / other.rates[0]).min(self.rates[1] / other.rates[1]))
+    }
 }
 
 /// Outcome of a neighbour's transfers.
@@ -249,6 +319,21 @@ mod tests {
         let found = Transfers::of(&text).unwrap();
         assert_eq!([found.exact, found.bad, found.bytes].map(|number| number as u32), [7, 3, 700]);
         assert!(Transfers::of(&Text::from("holding\n")).is_err());
+    }
+
+    #[test]
+    fn the_pair_that_has_become_slower_counts() {
+        let moved = |at: f64, by_rings: [f64; 2], all: f64| Moved { at, by_rings, all };
+        let begin = moved(10.0, [0.0, 100.0], 100.0);
+        let quiet = Period::between(&begin, &moved(12.0, [200.0, 500.0], 700.0)).unwrap();
+        assert!((quiet.by_rings - 1.0).abs() < 1e-9 && (quiet.rates[1] - 200.0).abs() < 1e-9, "{quiet:?}");
+        let beside = Period::between(&begin, &moved(14.0, [100.0, 900.0], 1900.0)).unwrap();
+        assert!((beside.slower_than(&quiet).unwrap() - 0.25).abs() < 1e-9, "{beside:?}");
+        assert!((beside.by_rings - 0.5).abs() < 1e-9, "{beside:?}");
+        let stalled = Period::between(&begin, &moved(12.0, [0.0, 100.0], 100.0)).unwrap();
+        assert!(stalled.slower_than(&quiet).unwrap() + stalled.by_rings < 1e-9, "{stalled:?}");
+        quiet.slower_than(&stalled).unwrap_err();
+        assert!(Period::between(&begin, &begin).is_err(), "no time");
     }
 
     #[test]

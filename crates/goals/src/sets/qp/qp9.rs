@@ -29,8 +29,12 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let upgraded = lab.under_attached_streams("upgrade", times)?;
     let errors = upgraded.list("errors")?.len();
     let gib = shown(upgraded.number("bytes")? / 1_073_741_824.0);
-    let [upgrades, streams] = ["upgrades", "streams"].map(|name| upgraded.number(name).map(shown));
-    let detail = format!("{} upgrades, {} streams of {gib} GiB, every byte compared", upgrades?, streams?);
+    let [upgrades, late, streams] =
+        ["upgrades", "late", "streams"].map(|name| upgraded.number(name).map(shown));
+    let detail = format!(
+        "{} upgrades that ended before the streams, and {} later ones; {} streams of {gib} GiB, every byte compared",
+        upgrades?, late?, streams?
+    );
     results.record("QP9-upgrade", [errors as f64], detail);
 
     let killed = lab.under_attached_streams("kill", times)?;

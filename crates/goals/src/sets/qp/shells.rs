@@ -124,6 +124,19 @@ impl Connections {
         }
         Ok(count)
     }
+
+    /// Counts the connections to a port that go by rings at both ends.
+    pub(super) fn attached(&self, port: u32) -> Measured<u32> {
+        let mut count = 0;
+        for connection in &self.0 {
+            if connection.number("to.port")? as u32 != port {
+                continue;
+            }
+            let by_rings = [connection.text("from.carrier")?, connection.text("to.carrier")?];
+            count += u32::from(by_rings.iter().all(|carrier| carrier == "ring"));
+        }
+        Ok(count)
+    }
 }
 
 /// Program that transfers bytes and compares them.
@@ -159,6 +172,7 @@ mod tests {
             [1, 2, 2]
         );
         assert_eq!([count("b", 7001, "ring"), count("c", 7000, "ring")], [1, 0]);
+        assert_eq!([7000, 7001, 7002].map(|port| connections.attached(port).unwrap()), [0, 1, 0]);
         let broken = Connections(vec![Doc::from(json!({"from": {}, "to": {"port": 7000}}))]);
         assert!(broken.ends("a", 7000, "ring").is_ok_and(|count| count < 1.0));
         assert!(Connections(vec![Doc::from(json!({}))]).ends("a", 7000, "ring").is_err());

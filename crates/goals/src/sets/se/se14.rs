@@ -4,6 +4,7 @@
 use crate::lab::Lab;
 use crate::reason::Measured;
 use crate::row::{Goal, Results, Row};
+use crate::sets::hs::before::programs_of;
 use crate::sets::hs::cost::{BOUND, measure};
 
 /// The commit before programs ran behind walls, and its folder below cargo's target folder.
@@ -26,5 +27,6 @@ pub(super) const ROW: Row = Row {
 };
 
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
-    measure(lab, results, BEFORE, &ROW)
+    let old = programs_of(lab, BEFORE.0, BEFORE.1)?;
+    measure(lab, results, &old, &ROW)
 }

@@ -10,7 +10,7 @@ use super::{duration, milliseconds, spec};
 use crate::rings::{self, Watching};
 use crate::state::TABLE;
 use crate::sys::briefly;
-use crate::{gather, real};
+use crate::{datagram, gather, real};
 
 /// Calls a function of the kind of `epoll_wait`, also for connections with rings. `time` is the
 /// program's limit. `real` gets another one for calls that are repeated.
@@ -24,6 +24,9 @@ unsafe fn epoll(
     time: Option<Duration>,
     real: impl Fn(c_int, Option<Duration>) -> c_int,
 ) -> c_int {
+    if datagram::may_be_inherited() {
+        guard((), datagram::revive_all);
+    }
     // Another thread may add a connection with rings during the wait.
     let by_rings = rings::is_on() && count > 0 && !events.is_null();
     if !by_rings && !gather::is_on() {
@@ -150,5 +153,41 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait2(
             Some(time) => real::epoll_pwait2(instance, events, count, &raw const time, signals),
             None => real::epoll_pwait2(instance, events, count, timeout, signals),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
+    use rustix::event::epoll::{CreateFlags, create};
+
+    use super::*;
+
+    #[test]
+    fn a_forked_child_that_only_waits_gets_its_carriers() {
+        let now = timespec { tv_sec: 0, tv_nsec: 0 };
+        let instance = create(CreateFlags::CLOEXEC).unwrap();
+        let mut event = epoll_event { events: 0, u64: 0 };
+        let (fd, event) = (instance.as_raw_fd(), &raw mut event);
+        let calls: [&dyn Fn() -> c_int; 3] = [
+            // SAFETY: there is room for one event.
+            &|| unsafe { epoll_wait(fd, event, 1, 0) },
+            // SAFETY: as above. There is no set of signals.
+            &|| unsafe { epoll_pwait(fd, event, 1, 0, std::ptr::null()) },
+            // SAFETY: as above.
+            &|| unsafe { epoll_pwait2(fd, event, 1, &raw const now, std::ptr::null()) },
+        ];
+        // They stay open, so that only their carriers free them.
+        let mut sockets = Vec::new();
+        for call in calls {
+            let socket = datagram::open(false, true).unwrap();
+            // SAFETY: nobody else has the descriptor that was just opened.
+            sockets.push(unsafe { OwnedFd::from_raw_fd(socket) });
+            let slot = datagram::inherited(socket);
+            assert!(slot.is_inherited());
+            assert_eq!(call(), 0);
+            assert!(!slot.is_inherited());
+        }
     }
 }

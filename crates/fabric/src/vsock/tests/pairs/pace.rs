@@ -62,6 +62,44 @@ fn a_ring_is_looked_at_every_100_us_and_after_8_empty_looks_at_a_bell() {
 }
 
 #[test]
+fn programs_that_take_turns_ring_bells_and_streams_are_looked_at() {
+    let mut rig = rig_with(2, &[0, 1]);
+    let (a, b) = connect(&mut rig, 0, 1, 5000);
+    let (mut a, mut b) = (a.attach(&mut rig), b.attach(&mut rig));
+    rest(&mut rig);
+    for round in 0..6 {
+        assert_eq!(a.write(&mut rig, b"request"), 7);
+        rig.now += LOOK;
+        rig.settle();
+        assert_eq!(b.read(&mut rig, 100), b"request");
+        assert_eq!(b.write(&mut rig, b"answer"), 6);
+        rig.now += LOOK;
+        rig.settle();
+        assert_eq!(a.read(&mut rig, 100), b"answer");
+        assert_eq!(waits_for_bytes(a.program()), round >= 2, "{round}");
+    }
+    // No time passes.
+    assert_eq!(a.write(&mut rig, b"request"), 7);
+    rig.settle();
+    assert_eq!(b.read(&mut rig, 100), b"request");
+    assert!(waits_for_bytes(a.program()));
+    for _ in 0..5 {
+        assert_eq!(a.write(&mut rig, b"stream"), 6);
+        rig.now += LOOK;
+        rig.settle();
+    }
+    assert!(!waits_for_bytes(a.program()));
+    let bells = a.program().bells;
+    for _ in 0..20 {
+        assert_eq!(a.write(&mut rig, b"stream"), 6);
+        rig.now += LOOK;
+        rig.settle();
+    }
+    assert_eq!(a.program().bells, bells);
+    assert_eq!(b.read(&mut rig, 1000), b"stream".repeat(25));
+}
+
+#[test]
 fn a_look_in_vain_is_no_work() {
     let mut rig = rig_with(2, &[0]);
     let (a, _) = connect(&mut rig, 0, 1, 5000);

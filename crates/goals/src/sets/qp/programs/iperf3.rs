@@ -18,6 +18,11 @@ pub(in super::super) fn start(lab: &mut Lab, ways: &[Way]) -> Measured<()> {
     Ok(())
 }
 
+/// Port of the server of a way.
+pub(in super::super) fn port(way: Way) -> u32 {
+    way.port(PORT).into()
+}
+
 /// Streams of writes.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Streams {

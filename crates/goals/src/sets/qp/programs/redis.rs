@@ -26,6 +26,11 @@ pub(in super::super) fn start(lab: &mut Lab, ways: &[Way]) -> Measured<()> {
     Ok(())
 }
 
+/// Port of the server of a way.
+pub(in super::super) fn port(way: Way) -> u32 {
+    way.port(PORT).into()
+}
+
 /// Command of the client. The text is made by the guest's shell: it is too long for a log.
 pub(in super::super) fn command(way: Way, size: u32, requests: u32) -> String {
     let (variables, port) = (way.variables(), way.port(PORT));

@@ -1,10 +1,10 @@
 //! The scenarios of the TCP program, and the model test.
 
 use super::stage::{ADDRESS, COMMANDS, MODEL, MODEL_TCP};
-use crate::figure::shown;
+use crate::figure::{ratio, shown};
 use crate::lab::Lab;
 use crate::machine::Text;
-use crate::reason::{Measured, require};
+use crate::reason::Measured;
 use crate::row::Results;
 use crate::sets::qp::shells::{PRELOADED, shell_within};
 
@@ -61,9 +61,13 @@ pub(super) fn on_this_host(lab: &mut Lab, results: &mut Results) -> Measured<()>
     let command = test(lab, "operations_are_the_same_by_rings_and_by_tcp");
     let text = lab.tests(&command.record("model"))?.text;
     let summary = Summary::of(&text)?;
+    let attached = text.number_between("rings: ", " ends attached, ")?;
     let left = text.number_between(" ends attached, ", " have left")?;
     let part = summary.operations / f64::from(operations);
-    results.record("QP7-model", [summary.differences, part, left, summary.connections], summary.detail());
+    // The test counts both ends.
+    let share = ratio(attached, 2.0 * summary.connections)?;
+    let values = [summary.differences, part, left, share, summary.connections];
+    results.record("QP7-model", values, summary.detail());
     Ok(())
 }
 
@@ -78,13 +82,13 @@ pub(super) fn in_guests(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let text = shell_within(lab, "client", 7200, &lines)?;
     let summary = Summary::of(&text)?;
     let attached = text.number_between("attached: ", ",")?;
-    require(attached > 0.0, "no connection had a queue pair")?;
+    let share = ratio(attached, summary.connections)?;
     let left = text.number_between("left: ", ".")?;
     let scenarios = text.all_between("scenario ", ": ").len() as f64;
     let same = text.all_between("scenario ", ": same.").len() as f64;
     let part = summary.operations / f64::from(operations);
     let detail = format!("{}; {} of the client's ends had queue pairs", summary.detail(), shown(attached));
-    let values = [summary.differences, part, scenarios - same, scenarios, left];
+    let values = [summary.differences, part, scenarios - same, scenarios, left, share];
     results.record("QP7-model-guests", values, detail);
     Ok(())
 }
