@@ -200,10 +200,9 @@ pub(crate) fn briefly<T>(otherwise: T, decision: impl FnOnce() -> T) -> T {
 }
 
 /// Runs a decision, during which the thread is not cancelled. If it panics because of a bug in this
-/// library, the program continues with `otherwise`. Handlers of signals that come meanwhile run
-/// afterwards, outside of everything that must be undone: they may leave by `longjmp`.
+/// library, the program continues with `otherwise`. Handlers of signals run at once, except within
+/// [`Undisturbed`]: a decision such as that of `connect` may wait.
 pub(crate) fn guard<T>(otherwise: T, decision: impl FnOnce() -> T) -> T {
-    let _undisturbed = Undisturbed::begin();
     let _not_cancelled = NotCancelled::begin();
     catch_unwind(AssertUnwindSafe(decision)).unwrap_or(otherwise)
 }

@@ -1,5 +1,5 @@
-//! The events of watched connections with channels: which ones an epoll instance is to report, and
-//! that one thread only reports an edge or the single event of `EPOLLONESHOT`.
+//! Chooses the events of watched connections with channels that `epoll_wait` reports, and ensures
+//! that only one thread reports each edge or `EPOLLONESHOT` event.
 
 use std::os::fd::RawFd;
 
@@ -46,19 +46,25 @@ pub(super) fn take(fd: RawFd, watch: Watch, events: u32, pair: &Pair) -> Option<
 /// caller has looked, another thread may have reported it and the program may have set the watch
 /// again.
 fn take_only(fd: RawFd, pair: &Pair) -> Option<epoll_event> {
-    while !TABLE.change_edge(fd, Edge::SPENT, Edge::NONE).has(Edge::SPENT) {
-        let watch = TABLE.watch(fd).ok()??;
-        let events = news(fd, watch, pair, events_of(pair, watch));
-        if events != 0 && take_edge(fd, watch, events, pair) {
-            return Some(epoll_event { events, u64: watch.data });
+    loop {
+        let before = TABLE.change_edge(fd, Edge::TAKING, Edge::NONE);
+        if before.has(Edge::TAKING) {
+            return None;
         }
-        TABLE.change_edge(fd, Edge::NONE, Edge::SPENT);
+        let watch = TABLE.watch(fd).ok().flatten().filter(|_| !before.has(Edge::SPENT));
+        if let Some(watch) = watch {
+            let events = news(fd, watch, pair, events_of(pair, watch));
+            if events != 0 && take_edge(fd, watch, events, pair) {
+                TABLE.change_edge(fd, Edge::SPENT, Edge::TAKING);
+                return Some(epoll_event { events, u64: watch.data });
+            }
+        }
+        TABLE.change_edge(fd, Edge::NONE, Edge::TAKING);
         // Other threads have not reported what has come meanwhile.
-        if due(fd, watch, pair) == 0 {
-            break;
+        if due(fd, watch?, pair) == 0 {
+            return None;
         }
     }
-    None
 }
 
 /// Records that events are reported. Returns false if the watch is for edges (`EPOLLET`) and

@@ -28,6 +28,9 @@ impl Edge {
     /// The only event that the program has asked for was reported (`EPOLLONESHOT`).
     pub(crate) const SPENT: Self = Self(32);
 
+    /// A thread finds out whether it reports the only event.
+    pub(crate) const TAKING: Self = Self(64);
+
     /// Both.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -37,11 +37,18 @@ impl VsockSwitch {
     /// Looks at the flows whose look is due.
     pub(super) fn look_at_rings(&mut self, now: Instant) {
         for _ in 0..MAX_LOOKS {
-            let Some(place) = self.sched.turns.pace.due(now) else { break };
+            let Some((place, at_once)) = self.sched.turns.pace.due(now) else { break };
             let id = place.flow.connection;
             let Some(connection) = self.table.get_mut(id).filter(|it| place.is_of(it)) else { continue };
             connection.flows[place.flow.from].look_is_due = false;
             self.look(place.flow);
+            // A stream, although the sides have taken turns so far: streams of both ways do.
+            if at_once
+                && let Some(connection) = self.table.get_mut(id)
+                && connection.flows[place.flow.from].unframed > 0
+            {
+                connection.exchanges.on_more();
+            }
         }
     }
 

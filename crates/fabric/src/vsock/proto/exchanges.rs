@@ -1,4 +1,5 @@
-//! Requests and answers: whether the sides of a connection take turns.
+//! Requests and answers: whether the sides of a connection take turns. Then the fabric waits for a
+//! bell instead of looking at their rings (`engine/looks.rs`).
 
 use super::Side;
 
@@ -30,6 +31,11 @@ impl Exchanges {
         } else {
             (self.last, self.moves, self.turns) = (Some(side), 1, self.turns.saturating_add(1));
         }
+    }
+
+    /// Records that a side has sent more without an answer.
+    pub(crate) fn on_more(&mut self) {
+        self.turns = 0;
     }
 
     /// Tells whether a side that has just sent something is likely to send nothing more before it

@@ -5,8 +5,8 @@
 //! any signal while the stream goes on. After [`MAX_EMPTY_LOOKS`] looks in vain, the fabric
 //! announces in the channel that it waits, and looks no more until the guest sends a bell.
 //!
-//! Programs that exchange requests and answers write nothing more until they are answered, and each
-//! look comes too late for the answer. For their flows the fabric waits for a bell at once.
+//! Programs that exchange requests and answers write nothing more until they are answered, and a
+//! look every 100 µs would delay each answer. For their flows the fabric waits for a bell at once.
 //!
 //! Receiving guests take turns, and the flows to each guest take turns among themselves, so a guest
 //! with many streams does not delay others.
@@ -36,6 +36,11 @@ pub(crate) struct Pace {
     queued: usize,
     /// Scheduled looks, the earliest first.
     looks: VecDeque<(Instant, Place)>,
+    /// Looks that are due at once, with the time at which they were scheduled. In a list of their
+    /// own: they take turns with the others, however many there are.
+    soon: VecDeque<(Instant, Place)>,
+    /// The next look is taken from `soon`, if there is one.
+    takes_soon: bool,
 }
 
 impl Pace {
@@ -79,22 +84,29 @@ impl Pace {
         }
     }
 
-    /// Schedules a look at a flow in this round, unless one is scheduled already.
+    /// Schedules a look at a flow in the next round, which follows at once, unless one is scheduled
+    /// already.
     pub(crate) fn look_now(&mut self, flow: FlowId, connection: &mut Connection, now: Instant) {
         if !std::mem::replace(&mut connection.flows[flow.from].look_is_due, true) {
-            self.looks.push_front((now, Place::of(flow, connection)));
+            self.soon.push_back((now, Place::of(flow, connection)));
         }
     }
 
-    /// Takes a flow that is to be looked at now.
-    pub(crate) fn due(&mut self, now: Instant) -> Option<Place> {
-        self.looks.front().filter(|(at, _)| *at <= now)?;
-        self.looks.pop_front().map(|(_, place)| place)
+    /// Takes a flow that is to be looked at now. Also tells whether the look was due at once.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<(Place, bool)> {
+        self.takes_soon = !self.takes_soon;
+        let is_due = |looks: &VecDeque<(Instant, Place)>| looks.front().is_some_and(|(at, _)| *at <= now);
+        let at_once = is_due(&self.soon) && (self.takes_soon || !is_due(&self.looks));
+        let looks = if at_once { &mut self.soon } else { &mut self.looks };
+        if !is_due(looks) {
+            return None;
+        }
+        looks.pop_front().map(|(_, place)| (place, at_once))
     }
 
     /// Time of the next look.
     pub(crate) fn next_look(&self) -> Option<Instant> {
-        self.looks.front().map(|(at, _)| *at)
+        [&self.soon, &self.looks].into_iter().filter_map(|looks| looks.front()).map(|(at, _)| *at).min()
     }
 }
 
@@ -104,7 +116,7 @@ impl Pace {
     pub(crate) fn all(&self) -> [Vec<Place>; 2] {
         [
             self.moves.values().flatten().copied().collect(),
-            self.looks.iter().map(|&(_, place)| place).collect(),
+            self.looks.iter().chain(&self.soon).map(|&(_, place)| place).collect(),
         ]
     }
 }
@@ -135,5 +147,25 @@ mod tests {
         let order: Vec<_> = std::iter::from_fn(|| pace.next().map(|place| place.flow.connection.0)).collect();
         assert_eq!(order[..6], [0, 50, 1, 51, 2, 3]);
         assert_eq!((order.len(), pace.queued()), (52, 0));
+    }
+
+    #[test]
+    fn looks_that_are_due_at_once_and_those_that_were_scheduled_take_turns() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        let end = |guest: u32| End {
+            address: Address { cid: Cid(3 + guest), port: 1 },
+            party: Party::Guest(GuestIdx(guest)),
+        };
+        let flow = |number| FlowId { connection: ConnId(number), from: Side::Requester };
+        let connection = || Connection::new(BySide([end(0), end(1)]), SocketType::Stream, now);
+        (0..3).for_each(|number| pace.look_later(flow(number), &mut connection(), now));
+        assert!(pace.due(now).is_none());
+        let later = now + INTERVAL;
+        (10..20).for_each(|number| pace.look_now(flow(number), &mut connection(), later));
+        assert_eq!(pace.next_look(), Some(later));
+        let order: Vec<_> =
+            std::iter::from_fn(|| pace.due(later).map(|(place, _)| place.flow.connection.0)).collect();
+        assert_eq!(order.len(), 13);
+        assert!(order[..6].iter().filter(|number| **number < 10).count() == 3, "{order:?}");
     }
 }

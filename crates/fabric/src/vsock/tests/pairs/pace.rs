@@ -100,6 +100,30 @@ fn programs_that_take_turns_ring_bells_and_streams_are_looked_at() {
 }
 
 #[test]
+fn streams_of_both_ways_are_looked_at() {
+    let mut rig = rig_with(2, &[0, 1]);
+    let (a, b) = connect(&mut rig, 0, 1, 5000);
+    let (mut a, mut b) = (a.attach(&mut rig), b.attach(&mut rig));
+    rest(&mut rig);
+    let mut bells = 0;
+    for round in 0..200 {
+        for _ in 0..3 {
+            assert_eq!(a.write(&mut rig, b"there"), 5);
+            assert_eq!(b.write(&mut rig, b"back"), 4);
+            rig.step();
+        }
+        rig.now += LOOK;
+        rig.settle();
+        a.read(&mut rig, 100);
+        b.read(&mut rig, 100);
+        if round == 100 {
+            bells = a.program().bells;
+        }
+    }
+    assert!(a.program().bells - bells <= 50, "{} bells in 300 writes", a.program().bells - bells);
+}
+
+#[test]
 fn a_look_in_vain_is_no_work() {
     let mut rig = rig_with(2, &[0]);
     let (a, _) = connect(&mut rig, 0, 1, 5000);
