@@ -21,7 +21,7 @@ pub(super) fn take_back_devices(devices: &Path, group: u32, owner: Owner) -> io:
         if !is_dax || found.is_symlink() || found.is_dir() || found.gid() != group {
             continue;
         }
-        // Nobody else may open it between the two calls.
+        // First the permissions: the group must not be able to open the device in between.
         fs::set_permissions(&path, Permissions::from_mode(OWN))?;
         chown(&path, Some(owner.user), Some(owner.group))?;
         changed.push(path);

@@ -12,9 +12,9 @@ use super::root::{Entry, Root};
 /// What became of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Placed {
-    /// It is new, or has other content, permissions or another owner now.
+    /// The file is new, or has other content, permissions or another owner now.
     Written,
-    /// It was as it should be.
+    /// The file was as it should be.
     Unchanged,
 }
 

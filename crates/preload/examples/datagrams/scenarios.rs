@@ -235,11 +235,17 @@ fn a_flood_keeps_nobody_out() -> io::Result<()> {
     Ok(())
 }
 
-/// As a program that becomes a daemon after it has bound its socket.
-fn a_child_goes_on_without_its_parent() -> io::Result<()> {
+/// A program binds a socket, has it prepared, and becomes a daemon, which waits and answers.
+fn answered_by_a_daemon<T>(
+    port: u32,
+    prepare: impl FnOnce(&Socket) -> io::Result<T>,
+    wait: impl FnOnce(T) -> io::Result<()>,
+) -> io::Result<()> {
     let parent = fork(|| {
-        let server = Socket::at(2012)?;
+        let server = Socket::at(port)?;
+        let prepared = prepare(&server)?;
         fork(|| {
+            wait(prepared)?;
             let (bytes, from) = next(&server)?;
             server.send_to(&bytes, from).map(drop)
         })
@@ -247,27 +253,20 @@ fn a_child_goes_on_without_its_parent() -> io::Result<()> {
     })?;
     assert!(ended_well(parent));
     let client = Socket::new()?;
-    client.send_to(b"hello", (HERE, 2012))?;
+    client.send_to(b"hello", (HERE, port))?;
     assert_eq!(next(&client)?.0, b"hello");
     Ok(())
 }
 
+fn a_child_goes_on_without_its_parent() -> io::Result<()> {
+    answered_by_a_daemon(2012, |_| Ok(()), Ok)
+}
+
 fn a_child_that_only_waits_by_epoll() -> io::Result<()> {
-    let parent = fork(|| {
-        let server = Socket::at(2016)?;
-        let instance = Instance::of(&server)?;
-        fork(|| {
-            assert!(instance.wait(5000)?, "nothing arrives");
-            let (bytes, from) = next(&server)?;
-            server.send_to(&bytes, from).map(drop)
-        })
-        .map(drop)
-    })?;
-    assert!(ended_well(parent));
-    let client = Socket::new()?;
-    client.send_to(b"hello", (HERE, 2016))?;
-    assert_eq!(next(&client)?.0, b"hello");
-    Ok(())
+    answered_by_a_daemon(2016, Instance::of, |instance| {
+        assert!(instance.wait(5000)?, "nothing arrives");
+        Ok(())
+    })
 }
 
 fn sockets_come_and_go() -> io::Result<()> {

@@ -91,15 +91,18 @@ extern "C" fn forking() {
 extern "C" fn nothing() {}
 
 extern "C" fn forked() {
-    thread_is_new();
-    process_is_new();
-    has_forked(false);
+    child_begins(false);
 }
 
 extern "C" fn forked_unseen() {
+    child_begins(true);
+}
+
+/// Prepares a child. `unseen`: it was made without the C library's fork.
+fn child_begins(unseen: bool) {
     thread_is_new();
     process_is_new();
-    has_forked(true);
+    has_forked(unseen);
 }
 
 fn trial(value: OsString) -> Option<(PathBuf, PathBuf)> {

@@ -40,8 +40,8 @@ pub(super) mod flag {
     pub(in crate::rings) const TOLD: u32 = 32;
 }
 
-/// Places of the words. The first one is not used.
-pub(super) const STATE: usize = 1;
+/// Places of the words.
+pub(super) const STATE: usize = 0;
 pub(super) const FLAGS: usize = 2;
 const SIGNALLED: usize = 3;
 const VAIN: usize = 4;

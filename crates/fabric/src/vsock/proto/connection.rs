@@ -72,7 +72,7 @@ pub(crate) struct Connection {
     pub(crate) has_left: BySide<bool>,
     /// `flows[side]` is what that side sends.
     pub(crate) flows: BySide<Flow>,
-    /// Whether the sides take turns, as far as rings have moved their payload.
+    /// The turns that the sides have taken with payload that rings have moved.
     pub(crate) exchanges: Exchanges,
 }
 

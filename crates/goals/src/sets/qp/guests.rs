@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(best(ONE_AND_FIVE, SAME_BUFFERS), Ok(vec![5.0, 6.0]));
         assert_eq!(best(ONE_AND_FIVE, ANY_BUFFERS), Ok(vec![7.0, 6.0]));
         assert_eq!(best(&[1], ANY_BUFFERS), Ok(vec![7.0, 4.0]));
-        // What was not measured is no reason for a better ratio.
+        // A missing kind of TCP is an error: the ratio would be better without it.
         let without = Doc::from(json!({ "cells": &cells[..2] }));
         assert!(best_tcp(&without, 64, &[1], ANY_BUFFERS).is_err());
     }

@@ -2,8 +2,8 @@
 //! beside the build before them, measured as UP14 is; and memory and CPU time of machines that do
 //! nothing.
 //!
-//! What idle machines cost is meant to be no CPU time more than before. A measurement cannot tell 0
-//! from a small number: time of interrupts, and of the kernel's work for other processes, counts
+//! Idle machines are meant to cost no CPU time more than before. A measurement cannot tell 0 from a
+//! small number: time of interrupts, and of the kernel's work for other processes, counts
 //! for the thread that it interrupts, so two runs of one build differ. [`RESOLUTION`] is the
 //! difference that the row takes for none. The difference itself is printed.
 

@@ -197,7 +197,7 @@ impl Moved {
     }
 }
 
-/// What the neighbours moved in a time.
+/// A period, and the bytes that the neighbours moved in it.
 #[derive(Debug)]
 struct Period {
     /// Bytes by rings in a second, of each pair.

@@ -52,7 +52,7 @@ impl Carrier {
         let peer = &mut peers[index];
         peer.connected()?;
         if peer.flush(now).is_err() {
-            // What it has sent before is still to be received.
+            // Datagrams that the peer has sent before are still received.
             self.lost += peer.give_up();
         }
         if !peer.may_fill(self.is_full) {

@@ -75,7 +75,7 @@ impl Carrier {
     }
 }
 
-/// What the choice of the stream to be ended depends on.
+/// A stream that may be ended for a new one, as far as the choice depends on it.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     cid: u32,

@@ -50,7 +50,7 @@ pub(super) fn on_this_host(lab: &mut Lab, results: &mut Results) -> Measured<()>
         command.env("TAUT_MODEL_OPERATIONS", operations.to_string())
     };
     // Only tests of scenarios are in no module.
-    let command = test(lab, "--skip :: --skip iperf3_measures_by_rings");
+    let command = test(lab, "--skip ::");
     let program = lab.tests_that_may_fail(&command.record("program"))?;
     results.record(
         "QP7-program",
