@@ -28,6 +28,9 @@ pub(super) struct End {
     by_packets: u64,
     /// Bytes of packets from this end that wait.
     pending: VecDeque<u8>,
+    /// A packet came from this end while it was attached: it has left its channel, although its
+    /// control connection may seem to be open.
+    has_left: bool,
     /// Bytes for this end that it had not read when it left its channel.
     unread: Option<Consumer>,
     /// No more packets come from this end.
@@ -51,6 +54,7 @@ impl End {
             freed: None,
             by_packets: 0,
             pending: VecDeque::new(),
+            has_left: false,
             unread: None,
             has_shut: false,
             has_closed: false,
@@ -67,7 +71,10 @@ impl End {
         self.by_packets
     }
 
+    /// Attaches the end. Packets that have come go before the bytes of its ring.
     pub(super) fn attach(&mut self, control: UnixStream, ends: Ends, channel: u32) {
+        while self.receive() {}
+        self.has_left = false;
         (self.control, self.ends, self.channel) = (Some(control), Some(ends), channel);
     }
 
@@ -156,16 +163,28 @@ impl End {
         let mut polled = [PollFd::new(&self.stream, PollFlags::empty())];
         poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap();
         let has_hung_up = polled[0].revents().contains(PollFlags::HUP);
-        if self.pending.is_empty() && !self.has_shut {
-            let mut packet = vec![0; PACKET];
-            match recv(&self.stream, &mut packet[..], RecvFlags::DONTWAIT) {
-                Ok((_, 0)) | Err(Errno::CONNRESET) => self.has_shut = true,
-                Ok((_, count)) => self.pending.extend(&packet[..count]),
-                Err(Errno::AGAIN) => {}
-                Err(errno) => panic!("{errno}"),
-            }
+        if self.pending.is_empty() && self.receive() {
+            self.has_left = self.ends.is_some();
         }
         self.has_closed = has_hung_up && self.has_shut;
+    }
+
+    /// Reads a packet. Returns false if there is none.
+    fn receive(&mut self) -> bool {
+        if self.has_shut {
+            return false;
+        }
+        let mut packet = vec![0; PACKET];
+        match recv(&self.stream, &mut packet[..], RecvFlags::DONTWAIT) {
+            Ok((_, 0)) | Err(Errno::CONNRESET) => self.has_shut = true,
+            Ok((_, count)) => {
+                self.pending.extend(&packet[..count]);
+                return true;
+            }
+            Err(Errno::AGAIN) => {}
+            Err(errno) => panic!("{errno}"),
+        }
+        false
     }
 
     /// Tells whether the ring to this end has bytes that the program has not got.
@@ -206,7 +225,7 @@ impl End {
 pub(super) fn pass(from: &mut End, to: &mut End) -> usize {
     let mut moved = to.settle();
     from.take_packet();
-    let left = from.control.is_none() && from.ends.is_some();
+    let left = from.ends.is_some() && (from.control.is_none() || from.has_left);
     // Packets that waited before the attach go first, and packets after the leave go last.
     if !left {
         moved += pass_packets(from, to);
