@@ -20,10 +20,15 @@ TESTED    := $(INSTALLED) --bins --lib --example tcp_program --example queue_pai
 TIERS     := --workspace --test launch --test host --test guest --test hidden
 # Tests of the guest tier that `make test` leaves to `make test-slow`.
 SLOW      := nested::frames_of_a_virtual_function nested::uplinks_on_debian_12s_kernel
+# Tests of the guest tier that `make test` runs beside the host tier: each mostly waits for the CPUs
+# of one emulated host.
+NESTED    := nested::
 # Tests that leave themselves out add a line here.
 SKIPS    := $(abspath $(TARGET))/skips.txt
 SCRIPTS   = $(shell git ls-files '*.sh' .ci/run)
 SUDO     := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env PATH="$$PATH")
+# The guest tier, up to the arguments of its program that choose tests.
+GUEST_TIER := $(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test guest -- --test-threads=1
 export CARGO_TARGET_DIR := $(abspath $(TARGET))
 
 .PHONY: help
@@ -62,17 +67,19 @@ images: build ## Make the guest images (Debian's kernels with taut's guest as in
 
 .PHONY: test
 test: setup-test forget-skips lint-text test-crates build-tested ## Run everything that CI runs
-	@tools/beside.sh "checks and the build for guests" $(MAKE) --no-print-directory beside-host -- \
+	@tools/beside.sh "checks, the build for guests and nested hosts" $(MAKE) --no-print-directory beside-host -- \
 	  $(MAKE) --no-print-directory test-host
-	@$(MAKE) --no-print-directory test-guest
+	@$(MAKE) --no-print-directory test-guest LEFT_OUT=$(NESTED)
 	@if [ -s $(SKIPS) ]; then echo "left out, as TAUT_ALLOW_SKIP=$$TAUT_ALLOW_SKIP allows:"; \
 	  LC_ALL=C sort -u $(SKIPS) | sed 's/^/  /'; else echo "no test was left out"; fi
 
 # Tests of the host tier mostly wait. What they need not is built and checked meanwhile. Models come
 # first: they have target folders of their own, so that no build of the host tier waits for a lock.
+# The programs are not built again, since tests of the host tier run them.
 .PHONY: beside-host
 beside-host: test-models pump clippy deny
 	@tools/images.sh $(BIN) $(IMAGES)
+	$(GUEST_TIER) $(addprefix --skip ,$(SLOW)) $(NESTED)
 
 .PHONY: forget-skips
 forget-skips:
@@ -97,12 +104,12 @@ test-host: build-tested ## Tests that need root and network namespaces
 .PHONY: test-guest
 test-guest: build-tested pump ## Tests that boot VMs in QEMU
 	@tools/images.sh $(BIN) $(IMAGES)
-	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test guest -- --test-threads=1 $(SLOW:%=--skip %)
+	$(GUEST_TIER) $(addprefix --skip ,$(SLOW) $(LEFT_OUT))
 
 .PHONY: test-slow
 test-slow: setup-test build-tested ## Tests that take many minutes, in nested hosts
 	@tools/images.sh $(BIN) $(IMAGES)
-	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test guest -- --test-threads=1 $(SLOW)
+	$(GUEST_TIER) $(SLOW)
 
 .PHONY: test-hidden
 test-hidden: setup-test build-tested pump ## Show that tests fail without a prerequisite

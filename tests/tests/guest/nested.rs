@@ -1,6 +1,10 @@
 //! taut on hosts of other kinds: with two NUMA nodes and cgroup v2, with a network card, with an
 //! old kernel. Such a host is a guest, its VMs are nested guests, and a script in it prints one
 //! fact a line.
+//!
+//! `make test` runs these tests beside the host tier, at idle priority. They share nothing with it:
+//! the emulated host has namespaces, control groups and interfaces of its own, and its files are in
+//! a new folder. Their time limits guard only against hosts that hang.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -92,9 +96,12 @@ fn run(image: &Path, host: &Host<'_>, script: &str) -> String {
     assert!(made.success());
     let output = Command::new("timeout")
         .args([
+            // QEMU stays in the process group of this test: whoever ends the group ends QEMU, too.
+            "--foreground",
             "--signal=KILL",
             // Only a host that hangs takes so long: on two idle cores it needs a small part of
-            // that.
+            // that, and at idle priority it goes on when the host tier has ended. `.ci/run` has
+            // more time, so it shows what such a host printed.
             "1800",
             "qemu-system-x86_64",
             "-machine",
