@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use taut_tests::{Image, Taut, any_image, bin_dir, image};
 
-use crate::preload::{guest_with, printed, vm_file};
+use crate::preload::{guest_with, vm_file};
 
 /// Datagrams from VM to VM and back, unless `TAUT_DATAGRAMS` says another number.
 const DATAGRAMS: u64 = 20_000;
@@ -35,16 +35,16 @@ fn programs_with_the_library_have_datagram_sockets() {
     assert!(program.exists(), "`make test-guest` builds {}", program.display());
     let count = std::env::var("TAUT_DATAGRAMS").ok();
     let count = count.map_or(DATAGRAMS, |count| count.parse().expect("TAUT_DATAGRAMS"));
-    let taut = Taut::start();
-    let boot = |name: &str, image: &std::path::Path, cid: u32, script: &str| {
-        let guest = guest_with(&taut, image, name, ["", script], std::slice::from_ref(&program));
-        taut.boot(name, &vm_file(&guest, &format!("[vmci]\ncid = {cid}\ndomains = [\"datagrams\"]")));
-    };
-    boot("server", &any_image(), 101, &format!("{WITH}datagrams serve\n"));
-    printed(&taut, "server", &["datagrams: serves"]);
     let Some(image) = image(Image::Debian6_12) else { return };
-    let script = format!("datagrams\n{WITH}datagrams && datagrams drive 101 {count}\n");
-    boot("client", &image, 102, &script);
+    let serve = format!("{WITH}datagrams serve\n");
+    let drive = format!("datagrams\n{WITH}datagrams && datagrams drive 101 {count}\n");
+    let taut = Taut::start();
+    taut.boot_all([("server", any_image(), 101, serve), ("client", image, 102, drive)].map(
+        |(name, image, cid, script)| {
+            let guest = guest_with(&taut, &image, name, ["", &script], std::slice::from_ref(&program));
+            (name, vm_file(&guest, &format!("[vmci]\ncid = {cid}\ndomains = [\"datagrams\"]")))
+        },
+    ));
     let log = finished(&taut, "client", "datagrams: all scenarios passed.", PATIENCE);
     // Without the library there is a clear error.
     assert!(log.contains("datagrams: refused: No such device"), "{log}");

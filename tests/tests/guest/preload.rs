@@ -89,13 +89,16 @@ done
     let program = bin_dir().join("examples/tcp_program");
     let scenarios = Command::new(&program).output().expect("`make test-guest` builds it").stdout;
     let scenarios = String::from_utf8(scenarios).unwrap();
-    let images: Vec<_> = Image::CLOUD.into_iter().filter_map(image).collect();
+    let programs = [program, "/bin/true".into(), "/bin/echo".into()];
     let taut = Taut::start();
-    for image in images {
+    let guests = Image::CLOUD.into_iter().filter_map(image).map(|image| {
         let vm = image.file_name().unwrap().to_str().unwrap().replace('.', "-");
-        let programs = [program.clone(), "/bin/true".into(), "/bin/echo".into()];
         let guest = guest_with(&taut, &image, &vm, [MAP, SCRIPT], &programs);
-        taut.boot(&vm, &vm_file(&guest, ""));
+        (vm, vm_file(&guest, ""))
+    });
+    let guests: Vec<_> = guests.collect();
+    taut.boot_all(guests.clone());
+    for (vm, _) in guests {
         for scenario in scenarios.lines() {
             let log = printed(
                 &taut,

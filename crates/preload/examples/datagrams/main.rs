@@ -2,7 +2,8 @@
 //!
 //! - `datagrams`: runs all scenarios by the kernel's loopback for `AF_VSOCK`.
 //! - `datagrams serve`: returns every datagram to its sender.
-//! - `datagrams drive CID COUNT`: sends as many to that server and compares what comes back.
+//! - `datagrams drive CID COUNT`: waits for that server, sends it as many, and compares what comes
+//!   back.
 
 mod scenarios;
 mod socket;
@@ -10,7 +11,7 @@ mod socket;
 use std::io;
 use std::time::Instant;
 
-use socket::Socket;
+use socket::{Address, Socket};
 
 const PORT: u32 = 700;
 /// Most datagrams on their way. What is on its way fits into the buffers of both directions.
@@ -58,7 +59,20 @@ fn length(number: u64) -> usize {
     8 + ((random >> 20) & ((2 << power) - 1)).min(65_528) as usize
 }
 
+/// Waits until a server answers. Its machine may be booting: what is sent until then is lost.
+fn wait_for(server: Address) -> io::Result<()> {
+    let socket = Socket::new()?;
+    socket.connect(server)?;
+    loop {
+        socket.send(b"hello", 0)?;
+        if socket.poll(libc::POLLIN, 500)? {
+            return Ok(());
+        }
+    }
+}
+
 fn drive(cid: u32, count: u64) -> io::Result<()> {
+    wait_for((cid, PORT))?;
     let socket = Socket::new()?;
     socket.connect((cid, PORT))?;
     let mut pattern = vec![0; 70_000];
