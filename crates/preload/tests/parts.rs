@@ -3,6 +3,8 @@
 
 #[path = "../examples/tcp_program/model/allowed.rs"]
 mod allowed;
+#[path = "../examples/tcp_transfer/c_calls.rs"]
+mod c_calls;
 #[path = "../examples/tcp_transfer/helper.rs"]
 mod helper;
 #[path = "../examples/tcp_program/model/operation.rs"]

@@ -4,8 +4,8 @@ use std::io::{Error, Result};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
+use crate::c_calls::{exit, fork, pass, receive, socket_pair};
 use crate::rest::{LEN, Rest};
-use crate::ways::{exit, fork, pass, receive, socket_pair};
 
 /// This process's end of the socket to the helper.
 static HELPER: Mutex<Option<OwnedFd>> = Mutex::new(None);

@@ -12,6 +12,7 @@
 //! begin with this text. With `--hold` the connections stay open until the file exists. With
 //! `--until` transfers are repeated until then.
 
+mod c_calls;
 mod client;
 mod helper;
 mod options;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
     if words.first().is_some_and(|word| word == "rest") {
         return rest::run(&words[1..]);
     }
-    if OUTPUT.set(ways::saved_output()).is_err() {
+    if OUTPUT.set(c_calls::saved_output()).is_err() {
         return ExitCode::FAILURE;
     }
     // The helper is forked while there is neither a thread nor a connection.

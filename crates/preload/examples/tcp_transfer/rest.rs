@@ -3,8 +3,8 @@
 use std::io::Result;
 use std::process::ExitCode;
 
+use crate::c_calls::writer;
 use crate::pattern::{Pattern, SECRET};
-use crate::ways::writer;
 
 /// The bytes of a pattern between two positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
