@@ -1,6 +1,7 @@
 //! Functions of the C library, called as by a C program.
 #![allow(unsafe_code, reason = "C functions")]
 
+mod alarms;
 mod messages;
 mod processes;
 mod programs;
@@ -13,9 +14,10 @@ use std::mem::size_of;
 use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
+pub(crate) use alarms::with_alarms;
 pub(crate) use messages::{pass, receive_descriptor};
 pub(crate) use processes::{
-    HANDLED, alarm, block, handle, in_child, in_vfork_child, kill, start_child, start_child_by_system_call,
+    HANDLED, block, handle, in_child, in_vfork_child, kill, start_child, start_child_by_system_call,
     wait_child,
 };
 pub(crate) use programs::{execute_with, spawn_with, temporary};

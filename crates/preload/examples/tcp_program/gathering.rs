@@ -11,10 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::calls::{
-    End, HANDLED, WRITTEN, alarm, become_true, block, close, dup, dup2, epoll, epoll_ctl, epoll_wait, exit,
+    End, HANDLED, WRITTEN, become_true, block, close, dup, dup2, epoll, epoll_ctl, epoll_wait, exit,
     exit_at_fault, getsockopt, handle, in_child, in_vfork_child, poll, recv, select_readable, send,
     send_timeout, sendfile, sendmmsg, sendmsg, setsockopt, start_child, start_thread_that_ends, wait_child,
-    write, write_by_dprintf, write_by_stream, write_in_handler, write_unreadable,
+    with_alarms, write, write_by_dprintf, write_by_stream, write_in_handler, write_unreadable,
 };
 use crate::{Scenario, listener, pair};
 
@@ -262,7 +262,7 @@ fn handler_writes_between() {
         block(libc::SIGALRM);
         read_all(server)
     });
-    write_in_handler(client.as_raw_fd());
+    let alarms = write_in_handler(client.as_raw_fd());
     let (mut expected, started) = (String::new(), Instant::now());
     for number in 0.. {
         let text = format!("{number} ");
@@ -272,7 +272,7 @@ fn handler_writes_between() {
             break;
         }
     }
-    write_in_handler(-1);
+    drop(alarms);
     client.shutdown(Shutdown::Write).unwrap();
     let got = reader.join().unwrap();
     let of_handler = got.matches('!').count();
@@ -546,8 +546,8 @@ fn peer_does_not_read_for_long() {
     println!("in time: {}", started.elapsed() > Duration::from_millis(40));
     send_timeout(client.as_raw_fd(), 0);
     handle(libc::SIGALRM, 0);
-    alarm(50);
-    println!("interrupted: {:?} {}", write(client.as_raw_fd(), &[0; 100]), HANDLED.load(Relaxed));
+    let written = with_alarms(|| write(client.as_raw_fd(), &[0; 100]));
+    println!("interrupted: {written:?} {}", HANDLED.load(Relaxed) >= 1);
     println!("does not wait: {:?}", send(client.as_raw_fd(), &[0; 100], libc::MSG_DONTWAIT));
     let first = count;
     let writer = thread::spawn(move || {

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::calls::{
-    alarm, epoll, epoll_ctl, epoll_wait, handle, in_child, poll, receive_timeout, recv, recvmmsg,
-    select_readable, send_timeout, sendmmsg, start_child, unread, wait_child,
+    block, epoll, epoll_ctl, epoll_wait, handle, in_child, poll, receive_timeout, recv, recvmmsg,
+    select_readable, send_timeout, sendmmsg, start_child, unread, wait_child, with_alarms,
 };
 use crate::{Scenario, pair};
 
@@ -120,16 +120,16 @@ fn reads_that_wait() {
     println!("a part: {:?}", recv(fd, &mut [0; 8], libc::MSG_WAITALL));
     receive_timeout(fd, 0).unwrap();
     handle(libc::SIGALRM, 0);
-    alarm(30);
-    println!("interrupted: {:?}", recv(fd, &mut [0; 8], 0));
+    println!("interrupted: {:?}", with_alarms(|| recv(fd, &mut [0; 8], 0)));
     handle(libc::SIGALRM, libc::SA_RESTART);
-    alarm(30);
     let late = thread::spawn(move || {
+        // The thread that reads gets the signals.
+        block(libc::SIGALRM);
         thread::sleep(Duration::from_millis(100));
         server.write_all(b"late").unwrap();
         server
     });
-    println!("goes on: {:?}", recv(fd, &mut [0; 8], 0));
+    println!("goes on: {:?}", with_alarms(|| recv(fd, &mut [0; 8], 0)));
     drop(late.join().unwrap());
     println!("the end: {:?}", recv(fd, &mut [0; 8], 0));
 }

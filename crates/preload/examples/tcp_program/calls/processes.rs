@@ -91,13 +91,3 @@ pub(crate) fn block(signal: c_int) {
         assert_eq!(libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()), 0);
     }
 }
-
-/// Sends this process `SIGALRM` after this time.
-pub(crate) fn alarm(milliseconds: i64) {
-    let mut time: libc::itimerval = libc::itimerval {
-        it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 },
-        it_value: libc::timeval { tv_sec: milliseconds / 1000, tv_usec: milliseconds % 1000 * 1000 },
-    };
-    // SAFETY: the structure is this frame's.
-    answer(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw mut time, std::ptr::null_mut()) }).unwrap();
-}

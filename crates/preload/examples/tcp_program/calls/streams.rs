@@ -4,7 +4,9 @@
 use std::ffi::{CString, c_int, c_void};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
+use super::alarms::Alarms;
 use super::{answer, error};
 
 /// Writes a text by a stream of the C library, `fdopen(3)`.
@@ -92,21 +94,17 @@ extern "C" fn write_one(_signal: c_int) {
     }
 }
 
-/// Lets a handler of `SIGALRM` write a byte to this descriptor each half millisecond; -1 ends that.
-pub(crate) fn write_in_handler(fd: RawFd) {
-    let half = libc::timeval { tv_sec: 0, tv_usec: if fd < 0 { 0 } else { 500 } };
-    if fd >= 0 {
-        WRITES_TO.store(fd, Relaxed);
-        // SAFETY: a structure of numbers, for which zero is valid.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = write_one as extern "C" fn(c_int) as usize;
-        action.sa_flags = libc::SA_RESTART;
-        // SAFETY: the structure is this frame's, and the handler only does what handlers may.
-        answer(unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) }).unwrap();
-    }
-    let time = libc::itimerval { it_interval: half, it_value: half };
-    // SAFETY: the structure is this frame's.
-    answer(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const time, std::ptr::null_mut()) }).unwrap();
+/// Lets a handler of `SIGALRM` write a byte to this descriptor each half millisecond, until the
+/// result is dropped.
+pub(crate) fn write_in_handler(fd: RawFd) -> Alarms {
+    WRITES_TO.store(fd, Relaxed);
+    // SAFETY: a structure of numbers, for which zero is valid.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = write_one as extern "C" fn(c_int) as usize;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: the structure is this frame's, and the handler only does what handlers may.
+    answer(unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) }).unwrap();
+    Alarms::every(Duration::from_micros(500))
 }
 
 /// A way for a thread to end without its process.
