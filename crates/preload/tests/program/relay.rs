@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, connect, socket};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
 
 /// Moves the bytes of connections in the place of the relay.
 pub(crate) trait Mover: Send + Sync {
@@ -81,9 +81,9 @@ fn serve(client: UnixStream, path: &Path, connections: &AtomicUsize, mover: Opti
     let _ = other.join();
 }
 
-/// Connects a socket that has a name of its own.
+/// Connects a socket that has a name of its own. Programs that other tests start do not inherit it.
 fn connect_from(name: &Path, target: &Path) -> std::io::Result<UnixStream> {
-    let socket = socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     bind(&socket, &SocketAddrUnix::new(name)?)?;
     connect(&socket, &SocketAddrUnix::new(target)?)?;
     Ok(socket.into())
