@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use taut_queue_pair::memory::PIECE;
+use taut_queue_pair::memory::Copying;
 use taut_queue_pair::{Ends, Role};
 
 use crate::control::{Transport, Vsock};
@@ -51,7 +51,7 @@ impl Attached {
         let stream_of_handle = stream.try_clone_to_owned()?;
         let Granted { control, channel, by_packets } =
             Granted::ask(transport, stream, &region, options.patience)?;
-        let Ends { producer, consumer } = Ends::new(&channel, Role::Guest, PIECE);
+        let Ends { producer, consumer } = Ends::new(&channel, Role::Guest, Copying::Words);
         Ok(Self {
             link: Link::new(control, stream_of_handle),
             receiver: Receiver::new(consumer, by_packets, options.poll),

@@ -13,7 +13,7 @@ use taut_api::fabric::config::{FrontEndRules, SocketConfig, WorkerMode};
 use taut_api::vmci::Cid;
 use taut_fabric::vsock::rig::{Rig, Rings, device};
 use taut_queue_pair::layout::LEAST_REGION;
-use taut_queue_pair::memory::WHOLE;
+use taut_queue_pair::memory::Copying;
 use taut_queue_pair::{AttachRequest, Channel, Direction, Producer, SERVICE_PORT, Word};
 use taut_virtq::socket_header::{CREDIT_UPDATE, REQUEST, RESPONSE, RST, RW, SHUTDOWN};
 use taut_virtq::{SocketHeader as Header, Start};
@@ -230,7 +230,7 @@ impl World {
     /// A guest writes bytes into the ring of a channel, and rings a bell.
     fn write_channel(&mut self, guest: usize, [which, control, ..]: [u8; 6], value: u16) {
         let Some(channel) = self.channel(guest, which % 6) else { return };
-        if let Ok(mut out) = Producer::resume(channel, Direction::Out, WHOLE) {
+        if let Ok(mut out) = Producer::resume(channel, Direction::Out, Copying::Library) {
             let bytes = vec![self.rig.drivers[guest].cid as u8; value.into()];
             // The words may have become impossible.
             let _ = out.write(&bytes);

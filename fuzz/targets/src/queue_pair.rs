@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use taut_queue_pair::layout::{HEADER_LEN, MAGIC};
-use taut_queue_pair::memory::{PIECE, SharedBytes, WHOLE};
+use taut_queue_pair::memory::{Copying, SharedBytes};
 use taut_queue_pair::message::{ANSWER_LEN, REQUEST_LEN};
 use taut_queue_pair::{
     AttachAnswer, AttachRequest, Channel, Consumer, Direction, End, Ends, Geometry, Hostile, Memory,
@@ -125,10 +125,10 @@ fn operate(region: &Region, other: &Arc<Memory>, role: Role, input: &mut Input<'
     let elsewhere = known(other).channel(0).expect("a region has a channel");
     elsewhere.clear();
     let other = Ends {
-        producer: Producer::new(elsewhere.clone(), Direction::Out, WHOLE),
-        consumer: Consumer::new(elsewhere, Direction::Out, WHOLE),
+        producer: Producer::new(elsewhere.clone(), Direction::Out, Copying::Library),
+        consumer: Consumer::new(elsewhere, Direction::Out, Copying::Library),
     };
-    let ends = Ends::new(&channel, role, PIECE);
+    let ends = Ends::new(&channel, role, Copying::Words);
     let mut party = Party { role, channel, ends, other, written: [0; Word::ALL.len()] };
     let mut operations = Input(input.slice(4 * OPERATIONS));
     while !operations.is_empty() {
@@ -229,7 +229,7 @@ impl Party {
                 producer.finish([End::Open, End::Finished, End::Reset][usize::from(at) % 3]);
                 Ok(())
             }
-            18 => Ends::resume(&self.channel, self.role, PIECE).map(|ends| self.ends = ends),
+            18 => Ends::resume(&self.channel, self.role, Copying::Words).map(|ends| self.ends = ends),
             _ => self.exchange(part),
         };
         self.check(done);

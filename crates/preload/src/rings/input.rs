@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use taut_queue_pair::memory::PIECE;
+use taut_queue_pair::memory::Copying;
 use taut_queue_pair::{Consumer, Direction, End, Memory};
 
 use super::calls::Target;
@@ -48,7 +48,7 @@ impl<'a> Input<'a> {
 
     #[inline]
     fn with(pair: &'a Pair, locked: Locked<'static>) -> Self {
-        let mut ring = Consumer::new(pair.channel.clone(), Direction::In, PIECE);
+        let mut ring = Consumer::new(pair.channel.clone(), Direction::In, Copying::Words);
         ring.go_on(pair.private(Direction::In));
         Self { pair, ring, _locked: locked }
     }

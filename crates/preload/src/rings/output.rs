@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::io::Errno;
-use taut_queue_pair::memory::PIECE;
+use taut_queue_pair::memory::Copying;
 use taut_queue_pair::{Direction, End, Memory, Producer};
 
 use super::record::{Pair, Stop};
@@ -44,7 +44,7 @@ impl<'a> Output<'a> {
 
     #[inline]
     fn with(pair: &'a Pair, locked: Locked<'static>) -> Self {
-        let mut ring = Producer::new(pair.channel.clone(), Direction::Out, PIECE);
+        let mut ring = Producer::new(pair.channel.clone(), Direction::Out, Copying::Words);
         ring.go_on(pair.private(Direction::Out));
         Self { pair, ring, _locked: locked }
     }

@@ -42,13 +42,18 @@ const USUAL: usize = 16;
 /// Answers a `select` that finds something if nothing but bytes has come and gone on its
 /// connections. Most such calls do not ask the kernel about other descriptors. Otherwise the sets
 /// stay as they are.
-pub(crate) fn select_plainly(count: c_int, mut sets: [Option<&mut [c_ulong]>; 3]) -> Option<c_int> {
-    let words = usize::try_from(count).ok()?.div_ceil(BITS);
-    if words > USUAL {
-        return None;
+pub(crate) fn select_plainly(count: c_int, sets: [Option<&mut [c_ulong]>; 3]) -> Option<c_int> {
+    match usize::try_from(count).ok()?.div_ceil(BITS) {
+        ..=1 => select_words::<1>(count, sets),
+        ..=USUAL => select_words::<USUAL>(count, sets),
+        _ => None,
     }
-    let (mut found, mut bits, mut others) = ([[0; USUAL]; 3], 0, None);
-    for place in 0..words {
+}
+
+/// The same for sets of at most `WORDS` words.
+fn select_words<const WORDS: usize>(count: c_int, mut sets: [Option<&mut [c_ulong]>; 3]) -> Option<c_int> {
+    let (mut found, mut bits, mut others) = ([[0; WORDS]; 3], 0, None);
+    for place in 0..WORDS {
         let asked =
             sets.each_ref().map(|set| set.as_ref().and_then(|set| set.get(place)).map_or(0, |word| *word));
         let [reading, writing, failing] = asked;
@@ -56,7 +61,7 @@ pub(crate) fn select_plainly(count: c_int, mut sets: [Option<&mut [c_ulong]>; 3]
         while left != 0 {
             let bit = left & left.wrapping_neg();
             left ^= bit;
-            let fd = c_int::try_from(place * BITS).ok()? + bit.trailing_zeros().cast_signed();
+            let fd = (place * BITS) as c_int + bit.trailing_zeros().cast_signed();
             if fd >= count {
                 break;
             }

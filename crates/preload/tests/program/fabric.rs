@@ -176,7 +176,11 @@ impl Shared {
             Err(error) => panic!("{error}"),
         }
         control.set_nonblocking(true).unwrap();
-        end.attach(control, Ends::new(&channel, Role::Fabric, taut_queue_pair::memory::WHOLE), index);
+        end.attach(
+            control,
+            Ends::new(&channel, Role::Fabric, taut_queue_pair::memory::Copying::Library),
+            index,
+        );
         self.attached.fetch_add(1, SeqCst);
     }
 }

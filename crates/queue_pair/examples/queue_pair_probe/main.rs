@@ -15,7 +15,7 @@ use std::fs::OpenOptions;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
-use taut_queue_pair::memory::PIECE;
+use taut_queue_pair::memory::Copying;
 use taut_queue_pair::{Memory, Producer, Region, Role};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -40,7 +40,7 @@ fn probe(device: &str, size: &str, text: &str) -> Result<(), Box<dyn Error>> {
     let geometry = region.geometry();
     println!("queue pairs: {} channels with rings of {} bytes", geometry.channels(), geometry.ring_len());
     let last = region.channel(geometry.channels() - 1).ok_or("there is no channel")?;
-    let mut producer = Producer::new(last, Role::Guest.produces(), PIECE);
+    let mut producer = Producer::new(last, Role::Guest.produces(), Copying::Words);
     producer.write(text.as_bytes())?;
     producer.publish();
     println!("queue pairs: wrote {text}");

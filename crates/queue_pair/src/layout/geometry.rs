@@ -21,8 +21,11 @@ pub const MOST_REGION: u64 = 1 << 30;
 pub const LEAST_RING: u32 = 64 << 10;
 /// Greatest length of a ring that a reader accepts, in bytes.
 pub const MOST_RING: u32 = 1 << 20;
-/// Greatest length of a ring that [`Geometry::of`] chooses, in bytes.
-const MOST_CHOSEN_RING: u32 = 256 << 10;
+/// Greatest length of a region whose rings may be longer than [`SHORT_RING`], in bytes. Greater
+/// regions are for many connections.
+const MOST_WITH_LONG_RINGS: u64 = 256 << 20;
+/// Length of the rings of greater regions, in bytes. Former versions of taut chose no longer ones.
+const SHORT_RING: u32 = 256 << 10;
 /// Offsets of the header's fields behind the magic, in bytes.
 const VERSION_AT: usize = 0x08;
 const CHANNELS_AT: usize = 0x0c;
@@ -93,18 +96,33 @@ impl Geometry {
         if !len.is_power_of_two() || len < LEAST_REGION || len > MOST_REGION {
             return Err(RegionLenError(len));
         }
+        Ok(Self::with_rings(len, if len <= MOST_WITH_LONG_RINGS { MOST_RING } else { SHORT_RING }))
+    }
+
+    /// Finds the geometry of a region of `len` bytes that exists already. A VM that runs since the
+    /// time of a former version has the rings that that version chose: its header says so. Nothing
+    /// else that the header says is used, since the guest can write to it.
+    pub fn of_running(len: u64, header: &[u8; HEADER_LEN]) -> Result<Self, RegionLenError> {
+        let chosen = Self::of(len)?;
+        let former = Self::with_rings(len, SHORT_RING);
+        Ok(if u32_at(header, RING_LEN_AT) == former.ring_len { former } else { chosen })
+    }
+
+    /// The geometry of a region of `len` bytes, a possible length, whose rings have a 64th of it
+    /// each, but at most `most` bytes.
+    pub(super) const fn with_rings(len: u64, most: u32) -> Self {
         // A power of two, as the length is one.
         let wanted = len / 64;
         let ring_len = if wanted < LEAST_RING as u64 {
             LEAST_RING
-        } else if wanted > MOST_CHOSEN_RING as u64 {
-            MOST_CHOSEN_RING
+        } else if wanted > most as u64 {
+            most
         } else {
             wanted as u32
         };
         let channel_len = PAGE + 2 * ring_len as u64;
         let channels = ((len - PAGE) / channel_len) as u32;
-        Ok(Self { channels, first: PAGE, channel_len, ring_len })
+        Self { channels, first: PAGE, channel_len, ring_len }
     }
 
     /// Reads the header of a region of which `mapped` bytes are mapped. Everything that it says is

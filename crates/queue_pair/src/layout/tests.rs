@@ -22,8 +22,29 @@ fn the_geometry_follows_from_the_length_of_the_region() {
     assert_eq!(of(4), (64, 31, 4096 + 2 * 65536));
     assert_eq!(of(8), (128, 31, 4096 + 2 * 131_072));
     assert_eq!(of(16), (256, 31, 4096 + 2 * 262_144));
-    assert_eq!(of(32), (256, 63, 4096 + 2 * 262_144));
+    assert_eq!(of(32), (512, 31, 4096 + 2 * 524_288));
+    assert_eq!(of(64), (1024, 31, 4096 + 2 * 1_048_576));
+    assert_eq!(of(256), (1024, 127, 4096 + 2 * 1_048_576));
+    assert_eq!(of(512), (256, 1016, 4096 + 2 * 262_144));
     assert_eq!(of(1024), (256, 2032, 4096 + 2 * 262_144));
+}
+
+#[test]
+fn a_running_vm_keeps_the_rings_that_it_was_started_with() {
+    for len in region_lengths() {
+        let (chosen, former) = (Geometry::of(len).unwrap(), Geometry::with_rings(len, 256 << 10));
+        for geometry in [chosen, former] {
+            assert_eq!(Geometry::of_running(len, &geometry.header()), Ok(geometry));
+            check_places(&geometry, len);
+        }
+        // Anything else that a guest writes there changes nothing.
+        for ring in [0, 1 << 12, 1 << 19, 1 << 30, u32::MAX].into_iter().filter(|&it| it != former.ring_len())
+        {
+            let fields = Fields { version: 1, channels: 1, first: 1, channel_len: 1, ring_len: ring };
+            assert_eq!(Geometry::of_running(len, &fields.header()), Ok(chosen));
+        }
+    }
+    assert!(Geometry::of_running(12 * MIB, &[0; HEADER_LEN]).is_err());
 }
 
 #[test]

@@ -1,11 +1,22 @@
 //! One channel of a region: its words, and where its rings are.
+#![allow(unsafe_code, reason = "words are found without a check at each use")]
 
 use std::borrow::Borrow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Memory, RingBytes};
-use crate::layout::{Direction, Geometry, Word};
+use super::{Copying, Memory, RingBytes};
+use crate::layout::{Direction, Geometry, PAGE, Word};
+
+// The words are in the first page of a channel, aligned to their size.
+const _: () = {
+    let mut at = 0;
+    while at < Word::ALL.len() {
+        let offset = Word::ALL[at].offset();
+        assert!(offset.is_multiple_of(4) && offset + 4 <= PAGE as usize);
+        at += 1;
+    }
+};
 
 /// A channel. It keeps the memory mapped, or borrows it ([`Region::channel_ref`]).
 ///
@@ -14,7 +25,8 @@ use crate::layout::{Direction, Geometry, Word};
 pub struct Channel<M = Arc<Memory>> {
     memory: M,
     index: u32,
-    /// Offset of the channel in the memory, in bytes. A multiple of a page.
+    /// Offset of the channel in the memory, in bytes. A multiple of a page. The memory has at least
+    /// a page from there on.
     base: usize,
     /// Length of each ring, in bytes. A power of two.
     ring_len: u32,
@@ -24,6 +36,7 @@ impl<M: Borrow<Memory> + Clone> Channel<M> {
     /// The channel at an offset that the geometry says, in memory that has all of the geometry.
     #[inline]
     pub(super) fn new(memory: M, geometry: &Geometry, index: u32, base: usize) -> Self {
+        assert!(base.is_multiple_of(PAGE as usize) && geometry.channel_len() >= PAGE);
         assert!(base as u64 + geometry.channel_len() <= memory.borrow().len() as u64);
         Self { memory, index, base, ring_len: geometry.ring_len() }
     }
@@ -62,16 +75,19 @@ impl<M: Borrow<Memory> + Clone> Channel<M> {
     /// A word, which the other side may change at any time.
     #[inline]
     pub(crate) fn word(&self, word: Word) -> &AtomicU32 {
-        self.memory.borrow().word(self.base + word.offset())
+        // SAFETY: `new` has checked that a page from `base` on is in the memory, and that it begins
+        // at a page. The word is in that page and aligned: see the assertion above. Memory never
+        // changes its length, and neither an `Arc` nor a reference becomes that of another one.
+        unsafe { self.memory.borrow().word(self.base + word.offset()) }
     }
 
     /// The bytes of a ring.
     #[inline]
-    pub(crate) fn ring(&self, direction: Direction, piece: usize) -> RingBytes<M> {
+    pub(crate) fn ring(&self, direction: Direction, copying: Copying) -> RingBytes<M> {
         let at = match direction {
-            Direction::Out => self.base + crate::layout::PAGE as usize,
-            Direction::In => self.base + crate::layout::PAGE as usize + self.ring_len as usize,
+            Direction::Out => self.base + PAGE as usize,
+            Direction::In => self.base + PAGE as usize + self.ring_len as usize,
         };
-        RingBytes::new(self.memory.clone(), at, self.ring_len, piece)
+        RingBytes::new(self.memory.clone(), at, self.ring_len, copying)
     }
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+use super::Copying;
 use crate::layout::HEADER_LEN;
 
 /// `len` bytes at `base`, readable and writable for as long as this value lives.
@@ -87,7 +88,7 @@ impl Memory {
         if self.len < HEADER_LEN {
             return None;
         }
-        self.copy_out(0, &mut header, HEADER_LEN);
+        self.copy_out(0, &mut header, Copying::Library);
         // SAFETY: `copy_out` has initialised every byte.
         Some(header.map(|byte| unsafe { byte.assume_init() }))
     }
@@ -97,20 +98,20 @@ impl Memory {
     /// # Panics
     /// If the memory is shorter than a header.
     pub fn write_header(&self, header: &[u8; HEADER_LEN]) {
-        self.copy_in(0, header, HEADER_LEN);
+        self.copy_in(0, header, Copying::Library);
     }
 
     /// The word at an offset.
     ///
-    /// # Panics
-    /// If the word is not in the memory or not aligned.
+    /// # Safety
+    /// The word is in the memory and aligned.
     #[inline]
-    pub(super) fn word(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset.is_multiple_of(4) && offset < self.len && self.len - offset >= 4);
-        // SAFETY: the word is inside the memory and aligned, because `base` is aligned to 64 bytes
-        // (pages of a mapping are). This process accesses words only atomically: rings, into which
-        // bytes are copied, never overlap words (`Channel`). Accesses of other processes are
-        // outside the language.
+    pub(super) unsafe fn word(&self, offset: usize) -> &AtomicU32 {
+        debug_assert!(offset.is_multiple_of(4) && offset + 4 <= self.len);
+        // SAFETY: the word is inside the memory and aligned, because the caller has checked the
+        // offset and `base` is aligned to 64 bytes (pages of a mapping are). This process accesses
+        // words only atomically: rings, into which bytes are copied, never overlap words
+        // (`Channel`). Accesses of other processes are outside the language.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
@@ -125,46 +126,29 @@ impl Memory {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// Copies bytes out, at most `piece` of them by one copy. The result is private: the compiler
+    /// Copies bytes out. The result is private: the compiler
     /// must not read shared memory again instead.
     #[inline]
-    pub(crate) fn copy_out(&self, offset: usize, out: &mut [MaybeUninit<u8>], piece: usize) {
+    pub(crate) fn copy_out(&self, offset: usize, out: &mut [MaybeUninit<u8>], copying: Copying) {
         let (from, to) = (self.at(offset, out.len()), out.as_mut_ptr().cast());
         // SAFETY: `at` has checked the source, `out` is the target.
-        unsafe { copy(from, to, out.len(), piece) };
+        unsafe { copying.copy(from, to, out.len()) };
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Copies bytes in, at most `piece` of them by one copy.
+    /// Copies bytes in.
     #[inline]
-    pub(super) fn copy_in(&self, offset: usize, bytes: &[u8], piece: usize) {
+    pub(super) fn copy_in(&self, offset: usize, bytes: &[u8], copying: Copying) {
         let (from, to) = (bytes.as_ptr(), self.at(offset, bytes.len()));
         // SAFETY: `bytes` is the source, `at` has checked the target.
-        unsafe { copy(from, to, bytes.len(), piece) };
+        unsafe { copying.copy(from, to, bytes.len()) };
     }
 
     /// Copies bytes from other memory, or from another place in this one.
     #[inline]
-    pub(super) fn copy_from(&self, offset: usize, from: &Self, at: usize, len: usize, piece: usize) {
+    pub(super) fn copy_from(&self, offset: usize, from: &Self, at: usize, len: usize, copying: Copying) {
         // SAFETY: `at` has checked both.
-        unsafe { copy(from.at(at, len), self.at(offset, len), len, piece) };
-    }
-}
-
-/// Copies bytes, at most `piece` of them by one copy.
-///
-/// # Safety
-/// Source and target have `len` bytes each. Other processes may write to either at the same time,
-/// which changes only which bytes arrive.
-#[inline]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize, piece: usize) {
-    let mut done = 0;
-    while done < len {
-        // The compiler must not make one long copy of the short ones.
-        let now = std::hint::black_box(piece.max(1).min(len - done));
-        // SAFETY: `now` bytes from `done` on are in both. `copy` allows overlap.
-        unsafe { std::ptr::copy(from.add(done), to.add(done), now) };
-        done += now;
+        unsafe { copying.copy(from.at(at, len), self.at(offset, len), len) };
     }
 }
 

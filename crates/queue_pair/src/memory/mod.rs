@@ -5,6 +5,7 @@
 //! pointers.
 
 mod channel;
+mod copying;
 mod mapped;
 mod region;
 mod ring_bytes;
@@ -12,9 +13,10 @@ mod ring_bytes;
 mod tests;
 
 pub use channel::Channel;
+pub use copying::Copying;
 pub use mapped::Memory;
 pub use region::{Region, RegionError};
-pub use ring_bytes::{PIECE, SharedBytes, WHOLE};
+pub use ring_bytes::SharedBytes;
 
 pub(crate) use mapped::as_uninit;
 pub(crate) use ring_bytes::RingBytes;

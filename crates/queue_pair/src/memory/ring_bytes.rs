@@ -4,13 +4,7 @@ use std::borrow::Borrow;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use super::{Memory, as_uninit};
-
-/// Most bytes of one copy in a guest. Long copies are slow under emulation, because libraries make
-/// them with instructions that emulators execute byte by byte.
-pub const PIECE: usize = 256;
-/// Copies each part of a ring at once. The fastest on a processor.
-pub const WHOLE: usize = usize::MAX;
+use super::{Copying, Memory, as_uninit};
 
 /// The bytes of one ring. Positions count bytes modulo 2^32.
 #[derive(Debug)]
@@ -20,8 +14,7 @@ pub(crate) struct RingBytes<M = Arc<Memory>> {
     base: usize,
     /// Length of the ring in bytes. A power of two, so positions keep their meaning when they wrap.
     len: u32,
-    /// Most bytes of one copy.
-    piece: usize,
+    copying: Copying,
 }
 
 /// Bytes in shared memory that lie in one piece. Another process may change them at any time, so
@@ -45,7 +38,7 @@ impl SharedBytes<'_> {
     #[inline]
     pub fn read(&self, out: &mut [u8]) -> usize {
         let count = out.len().min(self.len);
-        self.memory.copy_out(self.offset, as_uninit(&mut out[..count]), WHOLE);
+        self.memory.copy_out(self.offset, as_uninit(&mut out[..count]), Copying::Library);
         count
     }
 
@@ -53,7 +46,7 @@ impl SharedBytes<'_> {
     #[inline]
     pub fn write(&self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.len);
-        self.memory.copy_in(self.offset, &bytes[..count], WHOLE);
+        self.memory.copy_in(self.offset, &bytes[..count], Copying::Library);
         count
     }
 
@@ -76,10 +69,10 @@ impl<M: Borrow<Memory>> RingBytes<M> {
     /// # Panics
     /// If the ring is not in the memory, or its length is not a power of two.
     #[inline]
-    pub(super) fn new(memory: M, base: usize, len: u32, piece: usize) -> Self {
+    pub(super) fn new(memory: M, base: usize, len: u32, copying: Copying) -> Self {
         assert!(len.is_power_of_two());
         memory.borrow().at(base, len as usize);
-        Self { memory, base, len, piece }
+        Self { memory, base, len, copying }
     }
 
     /// Length in bytes.
@@ -116,8 +109,10 @@ impl<M: Borrow<Memory>> RingBytes<M> {
     pub(crate) fn copy_out(&self, position: u32, out: &mut [MaybeUninit<u8>]) {
         let [first, second] = self.parts(position, out.len());
         let (start, rest) = out.split_at_mut(first.1);
-        self.memory.borrow().copy_out(first.0, start, self.piece);
-        self.memory.borrow().copy_out(second.0, rest, self.piece);
+        self.memory.borrow().copy_out(first.0, start, self.copying);
+        if second.1 > 0 {
+            self.memory.borrow().copy_out(second.0, rest, self.copying);
+        }
     }
 
     /// Copies bytes in.
@@ -125,8 +120,10 @@ impl<M: Borrow<Memory>> RingBytes<M> {
     pub(crate) fn copy_in(&self, position: u32, bytes: &[u8]) {
         let [first, second] = self.parts(position, bytes.len());
         let (start, rest) = bytes.split_at(first.1);
-        self.memory.borrow().copy_in(first.0, start, self.piece);
-        self.memory.borrow().copy_in(second.0, rest, self.piece);
+        self.memory.borrow().copy_in(first.0, start, self.copying);
+        if second.1 > 0 {
+            self.memory.borrow().copy_in(second.0, rest, self.copying);
+        }
     }
 
     /// Copies bytes in from another ring.
@@ -142,8 +139,8 @@ impl<M: Borrow<Memory>> RingBytes<M> {
         let mut done = 0;
         for (offset, part) in from.parts(at, len) {
             let [first, second] = self.parts(position.wrapping_add(done as u32), part);
-            ours.copy_from(first.0, theirs, offset, first.1, self.piece);
-            ours.copy_from(second.0, theirs, offset + first.1, second.1, self.piece);
+            ours.copy_from(first.0, theirs, offset, first.1, self.copying);
+            ours.copy_from(second.0, theirs, offset + first.1, second.1, self.copying);
             done += part;
         }
     }

@@ -20,11 +20,11 @@ fn file() -> OwnedFd {
 }
 
 /// Two rings of `len` bytes each, in channels of their own of one region.
-fn rings(len: u32, piece: usize) -> [RingBytes; 2] {
+fn rings(len: u32, copying: Copying) -> [RingBytes; 2] {
     let geometry = Geometry::small(2, len);
     let memory = Arc::new(Memory::anonymous(geometry.end() as usize).unwrap());
     let region = Region::new(memory, geometry).unwrap();
-    [0, 1].map(|index| region.channel(index).unwrap().ring(Direction::Out, piece))
+    [0, 1].map(|index| region.channel(index).unwrap().ring(Direction::Out, copying))
 }
 
 fn bytes(count: usize) -> Vec<u8> {
@@ -52,7 +52,7 @@ fn two_mappings_of_a_file_share_its_bytes() {
             ours.store(word, number);
         }
         assert_eq!(Word::ALL.map(|word| theirs.load(word)), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
-        let [sent, received] = [&ours, &theirs].map(|channel| channel.ring(Direction::In, WHOLE));
+        let [sent, received] = [&ours, &theirs].map(|channel| channel.ring(Direction::In, Copying::Library));
         sent.copy_in(u32::MAX, b"across the end");
         assert_eq!(read(&received, u32::MAX, 14), b"across the end");
         theirs.clear();
@@ -119,12 +119,12 @@ fn memory_of_another_owner_is_kept_until_the_last_channel_is_gone() {
 #[test]
 #[should_panic(expected = "more bytes than the ring has")]
 fn a_copy_does_not_leave_its_ring() {
-    rings(64, WHOLE)[0].copy_in(0, &[0; 65]);
+    rings(64, Copying::Library)[0].copy_in(0, &[0; 65]);
 }
 
 #[test]
 fn shared_bytes_are_copied_as_far_as_they_reach() {
-    let [ring, _] = rings(64, WHOLE);
+    let [ring, _] = rings(64, Copying::Library);
     let [first, second] = ring.spans(60, 10);
     assert_eq!((first.len(), second.len()), (4, 6));
     assert_eq!((first.write(b"abcdefghij"), second.write(b"xy")), (4, 2));
@@ -147,11 +147,11 @@ proptest! {
         position in any::<u32>(),
         other in any::<u32>(),
         count in any::<proptest::sample::Index>(),
-        piece in prop_oneof![Just(PIECE), Just(WHOLE), Just(0), 1_usize..100],
+        copying in prop_oneof![Just(Copying::Library), Just(Copying::Words)],
         fill in any::<NonZeroU8>(),
     ) {
         let len = 1_u32 << shift;
-        let [ring, second] = rings(len, piece);
+        let [ring, second] = rings(len, copying);
         let (count, fill) = (count.index(len as usize + 1), fill.get());
         let rest = len as usize - count;
         for ring in [&ring, &second] {

@@ -9,7 +9,7 @@ use super::fault::{End, Hostile, used};
 use super::private::Private;
 use super::wait::{Signaller, Waiter};
 use crate::layout::Direction;
-use crate::memory::{Channel, Memory, RingBytes, SharedBytes};
+use crate::memory::{Channel, Copying, Memory, RingBytes, SharedBytes};
 
 /// The end of a ring that reads bytes.
 #[derive(Debug)]
@@ -37,11 +37,11 @@ pub struct Look {
 }
 
 impl<M: Borrow<Memory> + Clone> Consumer<M> {
-    /// The end of an empty ring of a channel whose words are zero. At most `piece` bytes are copied
-    /// at once ([`PIECE`](crate::memory::PIECE), [`WHOLE`](crate::memory::WHOLE)).
+    /// The end of an empty ring of a channel whose words are zero. Its bytes are
+    /// copied in the way of `copying`.
     #[inline]
-    pub fn new(channel: Channel<M>, direction: Direction, piece: usize) -> Self {
-        let bytes = channel.ring(direction, piece);
+    pub fn new(channel: Channel<M>, direction: Direction, copying: Copying) -> Self {
+        let bytes = channel.ring(direction, copying);
         let (waiter, signaller) = (Waiter::new(0), Signaller::new());
         Self { channel, direction, bytes, tail: 0, published: 0, waiter, signaller }
     }
@@ -49,10 +49,10 @@ impl<M: Borrow<Memory> + Clone> Consumer<M> {
     /// Continues where another process has stopped, which the words of the channel tell. Bytes that
     /// were read and not published are read again. The first [`Self::must_signal`] may lead to a
     /// signal that the other side has had already.
-    pub fn resume(channel: Channel<M>, direction: Direction, piece: usize) -> Result<Self, Hostile> {
+    pub fn resume(channel: Channel<M>, direction: Direction, copying: Copying) -> Result<Self, Hostile> {
         let tail = channel.load(direction.tail());
         let waiter = Waiter::new(channel.load(direction.bytes_wait()));
-        let this = Self { tail, published: tail, waiter, ..Self::new(channel, direction, piece) };
+        let this = Self { tail, published: tail, waiter, ..Self::new(channel, direction, copying) };
         this.look()?;
         Ok(this)
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
-use taut_queue_pair::memory::WHOLE;
+use taut_queue_pair::memory::Copying;
 use taut_queue_pair::message::{AttachAnswer, AttachRequest, REQUEST_LEN};
 use taut_queue_pair::{Ends, Geometry, Memory, Region, Role, Status};
 
@@ -202,7 +202,7 @@ impl Thread {
         control.write_all(&answer.to_bytes()).unwrap();
         control.set_nonblocking(true).unwrap();
         end.control = Some(control);
-        end.ends = Some(Ends::new(&channel, Role::Fabric, WHOLE));
+        end.ends = Some(Ends::new(&channel, Role::Fabric, Copying::Library));
     }
 
     fn sleep(&self, time: Option<&Timespec>) {

@@ -197,16 +197,14 @@ impl RingTurn<'_> {
         if self.moved > 0 {
             (flow.empty_looks, flow.moved) = (0, Some(self.now));
         }
-        let mut signals = end.publish_put();
+        let has_more = end.into.publish();
         let unread = end.into.used()?;
+        let mut is_told = false;
         if flow.ended && !flow.has_payload() {
-            signals |= end.tell_end(end_of(flow));
+            is_told = end.tell_end(end_of(flow));
             flow.is_read |= unread == 0;
         }
-        let (control, full) = (end.control, unread == end.into.size());
-        if signals {
-            pairs.signal(control);
-        }
+        let full = unread == end.into.size();
         let pace = &mut sched.turns.pace;
         let host_has_bytes = connection.ends[from].party == Party::Host
             && !connection.flows[from].ended
@@ -234,7 +232,27 @@ impl RingTurn<'_> {
             // Packets that wait until the payload is there.
             sched.turns.queue_packets(*flow_id, connection);
         }
+        self.signal(has_more, is_told, unread);
         Ok(())
+    }
+
+    /// Signals the receiver's program if it waits for bytes and its ring has more, or if it was told
+    /// of the end. The signal of a stream may be held back until a later look.
+    fn signal(&mut self, has_more: bool, is_told: bool, unread: u32) {
+        let Self { flow: FlowId { from, .. }, connection, pairs, .. } = self;
+        let Some(end) = pairs.end(connection, from.other()) else { return };
+        // Only a look that is due soon can release the signal, and only rings are looked at.
+        let is_stream = connection.is_by_rings(*from) && connection.exchanges.is_stream_of(*from);
+        let flow = &mut connection.flows[*from];
+        let may_wait = is_stream && flow.look_is_due && !flow.ended && unread < end.into.size() / 2;
+        if may_wait && has_more && flow.signals.hold() {
+            return;
+        }
+        let is_due = (flow.signals.release() | has_more) && end.into.must_signal();
+        if is_due || is_told {
+            let control = end.control;
+            pairs.signal(control);
+        }
     }
 
     /// Counts bytes that were moved: out of packets or a socket, or out of the ring of `sender`.

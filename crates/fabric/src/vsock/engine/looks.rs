@@ -42,12 +42,14 @@ impl VsockSwitch {
             let Some(connection) = self.table.get_mut(id).filter(|it| place.is_of(it)) else { continue };
             connection.flows[place.flow.from].look_is_due = false;
             self.look(place.flow);
-            // A stream, although the sides have taken turns so far: streams of both ways do.
-            if at_once
-                && let Some(connection) = self.table.get_mut(id)
+            if let Some(connection) = self.table.get_mut(id)
                 && connection.flows[place.flow.from].unframed > 0
             {
-                connection.exchanges.on_more();
+                connection.flows[place.flow.from].signals.on_found();
+                // A stream, although the sides have taken turns so far: streams of both ways do.
+                if at_once {
+                    connection.exchanges.on_more();
+                }
             }
         }
     }
@@ -71,6 +73,10 @@ impl VsockSwitch {
             Err(fault) => return self.fail_flow(flow, fault),
         };
         go_on(pairs, &mut sched.turns, flow, connection, found);
+        // Nothing is moved that the signal could be sent with.
+        if !found.is_ready && connection.flows[from].signals.release() {
+            release_signal(pairs, connection, from.other());
+        }
         let Some(lack) = found.lack else {
             connection.flows[from].empty_looks = 0;
             return;
@@ -109,6 +115,7 @@ impl VsockSwitch {
         let waited_for_room = end.into.is_waiting();
         end.into.stop_waiting();
         connection.flows[side].empty_looks = 0;
+        connection.flows[side].signals.on_bell();
         if waited_for_room {
             connection.flows[side.other()].empty_looks = 0;
         }
@@ -214,6 +221,15 @@ fn go_on(pairs: &mut QueuePairs, turns: &mut Turns, flow: FlowId, connection: &m
     }
     if found.is_ready {
         turns.queue(flow, connection);
+    }
+}
+
+/// Signals the program at a side that waits for bytes, after the signal was held back.
+fn release_signal(pairs: &mut QueuePairs, connection: &Connection, side: Side) {
+    let Some(end) = pairs.end(connection, side) else { return };
+    if end.into.must_signal() {
+        let control = end.control;
+        pairs.signal(control);
     }
 }
 

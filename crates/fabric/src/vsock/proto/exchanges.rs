@@ -38,6 +38,12 @@ impl Exchanges {
         self.turns = 0;
     }
 
+    /// Tells whether a side sends more than a request or an answer, without anything from the other.
+    #[inline]
+    pub(crate) fn is_stream_of(self, side: Side) -> bool {
+        self.last == Some(side) && self.moves > MAX_MOVES
+    }
+
     /// Tells whether a side that has just sent something is likely to send nothing more before it
     /// gets an answer.
     #[inline]
@@ -61,10 +67,11 @@ mod tests {
             exchanges.on_moved(Side::Responder);
         }
         for _ in 0..=MAX_MOVES {
-            assert!(exchanges.take_turns());
+            assert!(exchanges.take_turns() && !exchanges.is_stream_of(Side::Requester));
             exchanges.on_moved(Side::Requester);
         }
         assert!(!exchanges.take_turns());
+        assert_eq!(Side::BOTH.map(|side| exchanges.is_stream_of(side)), [true, false]);
         (0..100).for_each(|_| exchanges.on_moved(Side::Responder));
         assert!(!exchanges.take_turns());
     }

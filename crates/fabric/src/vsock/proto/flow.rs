@@ -9,6 +9,7 @@ use super::one_way::OneWay;
 use super::packet_queue::{PacketQueue, PacketSlots};
 use super::pending_control::PendingControl;
 use super::promise::{Pledged, Promise};
+use super::signal_pace::SignalPace;
 use super::socket_type::SocketType;
 use super::spill::Spill;
 
@@ -96,6 +97,8 @@ pub(crate) struct Flow {
     pub(crate) look_is_due: bool,
     /// Number of looks since a ring of the flow last had bytes or room.
     pub(crate) empty_looks: u8,
+    /// Whether the receiver's program is signalled after a move into its ring.
+    pub(crate) signals: SignalPace,
     /// The receiver knows of the connection's end, or cannot be told: nothing more is sent to it.
     /// Differs from [`State::Over`](super::State::Over), which says that the connection has ended;
     /// it is forgotten when both of its flows are over too.

@@ -14,7 +14,7 @@
 //! * [`credit`]: how much a receiver has room for; [`promise`]: how much of it the sender is told.
 //! * [`on_packet`], [`lifetime`]: the state machine's steps; [`actions`]: their results.
 //! * [`one_way`]: how much goes one way, without an answer; [`exchanges`]: whether the sides take
-//!   turns.
+//!   turns; [`signal_pace`]: which signals of a stream by rings are held back.
 //! * [`packet_queue`]: the order of packets that wait for their receiver; [`spill`]: payload that
 //!   was copied out of its sender's ring; [`pending_control`]: the packets without payload that are
 //!   still to be sent.
@@ -34,6 +34,7 @@ mod packet_queue;
 mod pending_control;
 mod policy;
 mod promise;
+mod signal_pace;
 mod socket_type;
 mod spill;
 mod table;

@@ -1,6 +1,6 @@
 //! One end of a connection that is attached to a channel: the fabric's side of the two rings.
 
-use taut_queue_pair::memory::WHOLE;
+use taut_queue_pair::memory::Copying;
 use taut_queue_pair::ring::{Consumer, End, Ends, Hostile, Producer};
 use taut_queue_pair::{Channel, layout::Role};
 
@@ -48,7 +48,7 @@ impl AttachedEnd {
     /// Attaches an end to a channel, whose words become zero.
     pub(crate) fn new(channel: &Channel, number: u64, of: EndId, control: ConnId) -> Self {
         channel.clear();
-        let Ends { producer, consumer } = Ends::new(channel, Role::Fabric, WHOLE);
+        let Ends { producer, consumer } = Ends::new(channel, Role::Fabric, Copying::Library);
         Self {
             out: consumer,
             into: producer,
@@ -71,7 +71,7 @@ impl AttachedEnd {
         announced: End,
         is_final: bool,
     ) -> Result<Self, Hostile> {
-        let Ends { producer, consumer } = Ends::resume(channel, Role::Fabric, WHOLE)?;
+        let Ends { producer, consumer } = Ends::resume(channel, Role::Fabric, Copying::Library)?;
         Ok(Self { out: consumer, into: producer, of, control, announced, is_final, drains: false, number })
     }
 
@@ -85,12 +85,6 @@ impl AttachedEnd {
     pub(crate) fn publish_taken(&mut self) -> Result<bool, Hostile> {
         self.out.publish();
         Ok(self.out.free()? >= self.out.size() / 2 && self.out.must_signal())
-    }
-
-    /// Shows the guest what was written into its ring. Returns `true` if its program waits for
-    /// bytes and is to be signalled.
-    pub(crate) fn publish_put(&mut self) -> bool {
-        self.into.publish() && self.into.must_signal()
     }
 
     /// Tells the program how its stream has ended, unless it was announced before.

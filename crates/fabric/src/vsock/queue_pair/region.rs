@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
-use taut_queue_pair::layout::RegionLenError;
+use taut_queue_pair::layout::{HEADER_LEN, RegionLenError};
 use taut_queue_pair::memory::RegionError;
 use taut_queue_pair::{Channel, Geometry, Memory, Region};
 use thiserror::Error;
@@ -19,7 +19,8 @@ type FileId = (u64, u64);
 
 /// A guest's region.
 ///
-/// The geometry follows from the length of the region alone: the guest can write to the header.
+/// The geometry follows from the length of the region. The guest can write to the header: of that,
+/// only the length of the rings is used, if it is one that a version of taut chooses.
 #[derive(Debug)]
 pub(crate) struct GuestRegion {
     region: Region,
@@ -62,7 +63,8 @@ pub enum RegionRefused {
 impl GuestRegion {
     /// Maps a region: `len` bytes of a file from `offset` on. The file may not be able to shrink.
     pub(crate) fn map(file: &OwnedFd, offset: u64, len: u64) -> Result<Self, RegionRefused> {
-        let geometry = Geometry::of(len)?;
+        // Refused before the memory is mapped.
+        Geometry::of(len)?;
         let id = Self::file_id(file)?;
         let sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         if !sealed {
@@ -74,6 +76,8 @@ impl GuestRegion {
             return Err(RegionRefused::FileTooShort { needed, actual });
         }
         let memory = Memory::map(file.as_fd(), offset, len as usize).map_err(io::Error::from)?;
+        let header = memory.header().unwrap_or([0; HEADER_LEN]);
+        let geometry = Geometry::of_running(len, &header)?;
         let region = Region::new(Arc::new(memory), geometry)?;
         let channels = (0..geometry.channels()).map(ChannelIdx);
         let (ends, free) = (channels.clone().map(|_| None).collect(), channels.collect());

@@ -121,7 +121,9 @@ impl End {
             // What is in IN is sent by packets, from the program's position on.
             let channel = ends.producer.channel().clone();
             let direction = ends.producer.direction();
-            self.unread = Some(Consumer::resume(channel, direction, taut_queue_pair::memory::WHOLE).unwrap());
+            self.unread = Some(
+                Consumer::resume(channel, direction, taut_queue_pair::memory::Copying::Library).unwrap(),
+            );
         }
         true
     }

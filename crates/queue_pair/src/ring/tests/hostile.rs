@@ -3,7 +3,7 @@
 use super::super::{End, Ends, Hostile};
 use super::region;
 use crate::layout::{Role, Word};
-use crate::memory::{Channel, Memory, PIECE, Region, WHOLE};
+use crate::memory::{Channel, Copying, Memory, Region};
 
 /// Values that each word gets.
 const VALUES: u32 = 100_000;
@@ -42,7 +42,11 @@ fn content(region: &Region, index: u32) -> Vec<u8> {
     let geometry = region.geometry();
     let memory: &Memory = region.memory();
     let mut out = vec![0; geometry.channel_len() as usize];
-    memory.copy_out(geometry.channel(index).unwrap() as usize, crate::memory::as_uninit(&mut out), WHOLE);
+    memory.copy_out(
+        geometry.channel(index).unwrap() as usize,
+        crate::memory::as_uninit(&mut out),
+        Copying::Library,
+    );
     out
 }
 
@@ -61,7 +65,7 @@ impl World {
     fn new(region: &Region, role: Role) -> Self {
         let channel = region.channel(1).unwrap();
         channel.clear();
-        let ends = Ends::new(&channel, role, PIECE);
+        let ends = Ends::new(&channel, role, Copying::Words);
         let elsewhere = super::region(1, RING).channel(0).unwrap();
         // Both ends of the same ring: what is written there can be read there.
         let (producer, consumer) = super::ends(&elsewhere);
@@ -129,7 +133,7 @@ impl World {
                 Ok(0)
             }
             14 => consumer.free().map(|free| free as usize),
-            _ => Ends::resume(&self.channel, self.role, PIECE).map(|ends| {
+            _ => Ends::resume(&self.channel, self.role, Copying::Words).map(|ends| {
                 self.ends = ends;
                 0
             }),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::{Consumer, Producer};
 use crate::layout::{Direction, Geometry};
-use crate::memory::{Channel, Memory, Region, WHOLE};
+use crate::memory::{Channel, Copying, Memory, Region};
 
 /// The first channel of a region of `channels` channels with rings of `ring_len` bytes.
 fn region(channels: u32, ring_len: u32) -> Region {
@@ -31,8 +31,8 @@ fn channel(ring_len: u32, start: u32) -> Channel {
 
 /// Both ends of the ring from the guest.
 fn ends(channel: &Channel) -> (Producer, Consumer) {
-    let producer = Producer::resume(channel.clone(), Direction::Out, WHOLE).unwrap();
-    (producer, Consumer::resume(channel.clone(), Direction::Out, WHOLE).unwrap())
+    let producer = Producer::resume(channel.clone(), Direction::Out, Copying::Library).unwrap();
+    (producer, Consumer::resume(channel.clone(), Direction::Out, Copying::Library).unwrap())
 }
 
 /// A byte of the stream that tests send.

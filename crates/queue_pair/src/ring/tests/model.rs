@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::super::{Consumer, End, Look, Producer};
 use super::{channel, ends, stream};
 use crate::layout::Direction;
-use crate::memory::{Channel, PIECE};
+use crate::memory::{Channel, Copying};
 
 /// Steps of each case. With [`CASES`] there are a million.
 const STEPS: usize = 2000;
@@ -208,11 +208,11 @@ impl World {
     fn replace(&mut self, producer: bool) {
         self.replaced += 1;
         if producer {
-            self.producer = Producer::resume(self.channel.clone(), Direction::Out, PIECE).unwrap();
+            self.producer = Producer::resume(self.channel.clone(), Direction::Out, Copying::Words).unwrap();
             self.written = self.published;
             self.writing.replace();
         } else {
-            self.consumer = Consumer::resume(self.channel.clone(), Direction::Out, PIECE).unwrap();
+            self.consumer = Consumer::resume(self.channel.clone(), Direction::Out, Copying::Words).unwrap();
             self.read = self.freed;
             self.reading.replace();
         }

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use super::super::{End, Ends, Hostile, Look};
 use super::{channel, ends, region, stream};
 use crate::layout::{Direction, Role, Word};
-use crate::memory::{PIECE, WHOLE};
+use crate::memory::Copying;
 use crate::ring::{Consumer, Producer};
 
 #[test]
@@ -168,7 +168,7 @@ fn nothing_is_moved_between_rings_after_a_violation() {
 fn the_end_comes_after_the_last_byte() {
     for end in [End::Finished, End::Reset] {
         let channel = channel(16, 9);
-        let ends = |role| Ends::resume(&channel, role, PIECE).unwrap();
+        let ends = |role| Ends::resume(&channel, role, Copying::Words).unwrap();
         let (mut fabric, mut guest) = (ends(Role::Fabric), ends(Role::Guest));
         fabric.producer.write(b"last").unwrap();
         assert_eq!(guest.consumer.look(), Ok(Look { bytes: 0, end: End::Open }));
@@ -185,7 +185,7 @@ fn the_end_comes_after_the_last_byte() {
 fn an_end_word_without_meaning_is_an_error() {
     let channel = channel(16, 0);
     let [out, back] = [Direction::Out, Direction::In]
-        .map(|direction| Consumer::resume(channel.clone(), direction, WHOLE).unwrap());
+        .map(|direction| Consumer::resume(channel.clone(), direction, Copying::Library).unwrap());
     channel.store(Word::OutEnd, 2);
     let error = out.look().unwrap_err();
     assert_eq!(error, Hostile::End { direction: Direction::Out, value: 2 });
@@ -233,7 +233,7 @@ fn the_number_of_a_wait_wraps_around() {
     assert_eq!(channel.load(Word::OutBytesWait), 1);
     assert!(producer.must_signal());
     channel.store(Word::OutBytesWait, u32::MAX - 1);
-    let mut consumer = Consumer::resume(channel.clone(), Direction::Out, WHOLE).unwrap();
+    let mut consumer = Consumer::resume(channel.clone(), Direction::Out, Copying::Library).unwrap();
     consumer.wait();
     consumer.stop_waiting();
     assert_eq!(channel.load(Word::OutBytesWait), 0);
@@ -263,15 +263,15 @@ fn another_process_continues_at_the_words() {
 fn words_that_are_impossible_are_not_taken_over() {
     let channel = channel(16, 0);
     channel.store(Word::OutHead, 17);
-    assert!(Producer::resume(channel.clone(), Direction::Out, WHOLE).is_err());
-    assert!(Consumer::resume(channel.clone(), Direction::Out, WHOLE).is_err());
-    assert!(Ends::resume(&channel, Role::Guest, WHOLE).is_err());
-    assert!(Ends::resume(&channel, Role::Fabric, WHOLE).is_err());
+    assert!(Producer::resume(channel.clone(), Direction::Out, Copying::Library).is_err());
+    assert!(Consumer::resume(channel.clone(), Direction::Out, Copying::Library).is_err());
+    assert!(Ends::resume(&channel, Role::Guest, Copying::Library).is_err());
+    assert!(Ends::resume(&channel, Role::Fabric, Copying::Library).is_err());
     channel.store(Word::OutHead, 16);
     channel.store(Word::OutEnd, 9);
-    assert!(Consumer::resume(channel.clone(), Direction::Out, WHOLE).is_err());
+    assert!(Consumer::resume(channel.clone(), Direction::Out, Copying::Library).is_err());
     // A channel that is new begins with zeros, whatever the words say.
-    let guest = Ends::new(&channel, Role::Guest, WHOLE);
+    let guest = Ends::new(&channel, Role::Guest, Copying::Library);
     assert_eq!((guest.producer.position(), guest.consumer.position()), (0, 0));
     assert!(!guest.producer.is_waiting() && guest.producer.direction() == Direction::Out);
     assert_eq!((guest.consumer.direction(), guest.consumer.channel().index()), (Direction::In, 0));

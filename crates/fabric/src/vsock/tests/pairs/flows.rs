@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use taut_api::fabric::counters::SocketWord;
+use taut_queue_pair::memory::Copying;
 use taut_queue_pair::{AttachAnswer, Ends, Role, Status};
 use taut_virtq::Start;
 use taut_virtq::socket_header::*;
@@ -139,7 +140,7 @@ fn packets_that_wait_go_into_the_ring_of_an_end_that_is_attached_meanwhile() {
     assert_eq!((answer.status, answer.by_packets), (Status::Attached, 0));
     control.taken += 32;
     let channel = rig.region(1).channel(answer.channel).unwrap();
-    let ends = Ends::new(&channel, Role::Guest, 256);
+    let ends = Ends::new(&channel, Role::Guest, Copying::Library);
     b = Peer::Ring(Box::new(Program { own, control, answer, ends, bells: 0, signals: 0, kernel: None }));
     assert!(b.read(&mut rig, 1 << 20) == bytes[..sent]);
     assert_eq!(rig.drivers[0].outstanding(), 0);

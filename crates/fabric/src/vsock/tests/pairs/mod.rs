@@ -12,6 +12,7 @@ mod peers;
 mod program;
 mod restart;
 mod service;
+mod signals;
 
 use std::time::Duration;
 

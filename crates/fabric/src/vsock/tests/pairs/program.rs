@@ -1,6 +1,6 @@
 //! A program in a guest that has attached its end of a connection to a channel.
 
-use taut_queue_pair::memory::PIECE;
+use taut_queue_pair::memory::Copying;
 use taut_queue_pair::message::ANSWER_LEN;
 use taut_queue_pair::{AttachAnswer, AttachRequest, Channel, Ends, Role, SERVICE_PORT, Status};
 use taut_virtq::socket_header::*;
@@ -99,7 +99,7 @@ impl Program {
             return Err(answer.status);
         }
         let channel = rig.region(own.guest).channel(answer.channel).unwrap();
-        let ends = Ends::new(&channel, Role::Guest, PIECE);
+        let ends = Ends::new(&channel, Role::Guest, Copying::Words);
         Ok(Self { own, control, answer, ends, bells: 0, signals: 0, kernel: None })
     }
 

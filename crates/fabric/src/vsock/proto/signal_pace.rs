@@ -1,0 +1,78 @@
+//! Signals for a stream by rings: which of them are held back.
+//!
+//! While a program streams, the fabric looks at its ring every 100 µs. If each look woke the
+//! receiver, it would read a little and sleep again, and waking would cost more than the bytes. So
+//! the fabric moves the bytes at each look, and signals once for some of the moves. Then the
+//! receiver sleeps for longer and reads more at a time.
+//!
+//! A signal is held back only while a look follows soon: that look moves more, or releases the
+//! signal. So a receiver waits at most [`MOST_HELD`] looks longer for its bytes.
+
+/// Looks in a row, each of which has found bytes, after which they are taken to be a stream.
+const STREAM: u8 = 4;
+/// Most moves in a row whose signal is held back.
+const MOST_HELD: u8 = 3;
+
+/// What decides about the signals of a flow.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SignalPace {
+    /// Looks in a row that have found bytes. A bell begins anew: its sender had paused.
+    looks: u8,
+    /// Moves since the last signal, whose signal is held back.
+    held: u8,
+}
+
+impl SignalPace {
+    /// Records that a look that was scheduled has found bytes.
+    #[inline]
+    pub(crate) fn on_found(&mut self) {
+        self.looks = self.looks.saturating_add(1);
+    }
+
+    /// Records that the sender had to ring a bell.
+    #[inline]
+    pub(crate) fn on_bell(&mut self) {
+        self.looks = 0;
+    }
+
+    /// Holds the signal of a move back. Returns `false` if it is due.
+    #[inline]
+    pub(crate) fn hold(&mut self) -> bool {
+        let may = self.looks > STREAM && self.held < MOST_HELD;
+        self.held += u8::from(may);
+        may
+    }
+
+    /// Releases the signal that is held back. Returns `false` if none is.
+    #[inline]
+    pub(crate) fn release(&mut self) -> bool {
+        std::mem::take(&mut self.held) > 0
+    }
+
+    /// Tells whether a signal is held back.
+    #[inline]
+    pub(crate) fn is_held(self) -> bool {
+        self.held > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_has_a_signal_for_every_fourth_move() {
+        let mut pace = SignalPace::default();
+        for _ in 0..STREAM {
+            pace.on_found();
+            assert!(!pace.hold(), "not a stream yet");
+        }
+        for _ in 0..10 {
+            pace.on_found();
+            assert_eq!([(); 4].map(|()| pace.hold()), [true, true, true, false]);
+            assert!(pace.is_held() && pace.release() && !pace.release());
+        }
+        pace.on_bell();
+        assert!(!pace.hold() && !pace.is_held());
+    }
+}
