@@ -18,7 +18,7 @@ pub(super) fn start_pair(lab: &mut Lab, image: &str) -> Measured<()> {
     for (name, ip) in [("a", "10.82.0.1"), ("b", "10.82.0.2")] {
         let boot = lab.boot_of(image)?;
         let nic = format!("[[nic]]\nportgroup = \"lan\"\nip = \"{ip}/24\"\n");
-        let vmci = "[vmci]\ndomains = [\"goals\"]\nqueue_pairs = \"16MiB\"\n";
+        let vmci = "[vmci]\ndomains = [\"goals\"]\nqueue_pairs = \"64MiB\"\n";
         lab.start_vm(name, &format!("memory = \"256MiB\"\n{boot}{nic}{vmci}"))?;
     }
     // Linux makes the device of queue pairs while the guest already answers.

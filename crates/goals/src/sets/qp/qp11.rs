@@ -166,7 +166,7 @@ fn start(lab: &mut Lab) -> Measured<()> {
     let lines = "cmdline = \"module_blacklist=dax_pmem,device_dax\"\n";
     let driverless = oldest + lines;
     let vm = |name, cid, boot, vmci| Guest { name, cid, boot, vmci };
-    let server = vm("server", SERVER, newest.as_str(), "domains = [\"goals\"]\nqueue_pairs = \"64MiB\"");
+    let server = vm("server", SERVER, newest.as_str(), "domains = [\"goals\"]\nqueue_pairs = \"128MiB\"");
     let client = vm("client", CLIENTS[0], &newest, rings);
     for guest in [&server, &client] {
         guest.start(lab)?;

@@ -28,7 +28,7 @@ impl Streaming {
         rest(&mut rig);
         let mut this = Self { rig, a, b };
         // The signal of the last one is not held back.
-        for _ in 0..12 {
+        for _ in 0..13 {
             this.write(SOME);
             this.next_look();
         }

@@ -39,7 +39,7 @@ const POLLED_MAP: &str = "/tmp/polled.map";
 const SCRIPT: &str = "socat VSOCK-LISTEN:5000,fork,reuseaddr EXEC:sh\n";
 
 /// Size of the memory for queue pairs, unless a row says otherwise.
-pub(super) const QUEUE_PAIRS: &str = "16MiB";
+pub(super) const QUEUE_PAIRS: &str = "64MiB";
 
 /// Share of a sample's bytes that have to go through queue pairs. The other ones are bytes before
 /// the first wait of a connection.
