@@ -48,9 +48,11 @@ impl SignalPace {
     pub(crate) fn release(&mut self) -> bool {
         std::mem::take(&mut self.held) > 0
     }
+}
 
+#[cfg(any(test, feature = "rig"))]
+impl SignalPace {
     /// Tells whether a signal is held back.
-    #[inline]
     pub(crate) fn is_held(self) -> bool {
         self.held > 0
     }
