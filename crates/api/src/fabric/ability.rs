@@ -53,6 +53,9 @@ abilities! {
     XdpQueues = "has_xdp_queues",
     /// Knows [`ToFabric::QueuePairMemory`](super::ToFabric::QueuePairMemory).
     QueuePairs = "has_queue_pairs",
+    /// Knows [`QueuePairMemory::ring`](super::config::QueuePairMemory::ring). A fabric without it
+    /// ignores that length, and takes rings to have at most 256 KiB.
+    LongRings = "has_long_rings",
 }
 
 /// Set of abilities. In messages it is an object with a member for each of them, whose value is
@@ -164,6 +167,7 @@ mod tests {
             "has_xdp",
             "has_xdp_queues",
             "has_queue_pairs",
+            "has_long_rings",
         ] {
             assert_eq!(told[name], true, "{name}");
         }

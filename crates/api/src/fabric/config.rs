@@ -122,9 +122,19 @@ pub struct QueuePairMemory {
     pub offset: Bytes,
     /// Size of the queue pairs.
     pub size: Bytes,
+    /// Length of a ring; `None` in memory that was made by a version whose rings have at most
+    /// 256 KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring: Option<Bytes>,
 }
 
 impl QueuePairMemory {
+    /// Returns whether only a fabric with [`Ability::LongRings`](super::Ability::LongRings) finds
+    /// the rings.
+    pub fn has_long_rings(&self) -> bool {
+        self.ring.is_some_and(|ring| ring > Bytes(256 << 10))
+    }
+
     /// Returns the size of the file.
     pub const fn file_size(&self) -> Bytes {
         Bytes(self.offset.0.saturating_add(self.size.0))

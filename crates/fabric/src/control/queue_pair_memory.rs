@@ -8,14 +8,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
-use taut_api::Bytes;
 use taut_api::fabric::config::QueuePairMemory;
 use taut_api::fabric::{PortId, discard};
 use tracing::{info, warn};
 
 use super::entry::{Entry, Kind};
 use super::{Control, chain};
-use crate::vsock::RegionRefused;
+use crate::vsock::{RegionPlace, RegionRefused};
 
 /// Seals of an accepted file.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
@@ -54,14 +53,12 @@ impl RegionFd {
         &self.file
     }
 
-    /// Offset of the queue pairs in the file.
-    pub(super) fn offset(&self) -> Bytes {
-        self.memory.offset
-    }
-
-    /// Size of the queue pairs.
-    pub(super) fn size(&self) -> Bytes {
-        self.memory.size
+    /// Where the queue pairs are in the file.
+    pub(super) fn place(&self) -> RegionPlace {
+        let QueuePairMemory { offset, size, ring, .. } = self.memory;
+        // A length that is too large is refused as one that is not possible.
+        let ring_len = ring.map(|ring| u32::try_from(ring.0).unwrap_or(u32::MAX));
+        RegionPlace { offset: offset.0, len: size.0, ring_len }
     }
 }
 
@@ -138,7 +135,8 @@ impl Control {
         let held = RegionFd { file, memory };
         self.vsock.set_region(port, &held)?;
         let held = entry.queue_pairs.insert(held);
-        info!(port = port.0, size = %held.size(), offset = %held.offset(), "the device has queue pairs");
+        let QueuePairMemory { size, offset, .. } = held.memory;
+        info!(port = port.0, %size, %offset, "the device has queue pairs");
         Ok(())
     }
 }
@@ -146,6 +144,7 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
+    use taut_api::Bytes;
 
     use super::*;
 
@@ -154,7 +153,7 @@ mod tests {
         ftruncate(&file, size).unwrap();
         fcntl_add_seals(&file, seals).unwrap();
         let inode = fstat(&file).unwrap().st_ino;
-        (file, QueuePairMemory { inode, offset: Bytes::mib(2), size: Bytes::mib(4) })
+        (file, QueuePairMemory { inode, offset: Bytes::mib(2), size: Bytes::mib(4), ring: None })
     }
 
     fn refused(file: &OwnedFd, memory: QueuePairMemory) -> String {
@@ -166,7 +165,7 @@ mod tests {
         let (good, memory) = file(6 << 20, SEALS);
         check(&good, memory).unwrap();
         let held = RegionFd { file: good, memory };
-        assert_eq!((held.offset(), held.size()), (Bytes::mib(2), Bytes::mib(4)));
+        assert_eq!(held.place(), RegionPlace { offset: 2 << 20, len: 4 << 20, ring_len: None });
         check(held.file(), held.memory).unwrap();
 
         let (another, _) = file(6 << 20, SEALS);

@@ -67,7 +67,7 @@ impl VsockDevices {
 
     /// Has a device use this memory for queue pairs.
     pub(super) fn set_region(&mut self, port: PortId, held: &RegionFd) -> Result<(), RegionRefused> {
-        self.handle.set_region(port, held.file(), held.offset().0, held.size().0)
+        self.handle.set_region(port, held.file(), held.place())
     }
 
     /// Has a device use no memory for queue pairs.

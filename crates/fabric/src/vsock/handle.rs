@@ -12,7 +12,7 @@ use taut_virtq::counters::SharedWords;
 use super::device::VsockDevice;
 use super::engine::{VsockEvent, VsockSwitch};
 use super::guest::EventSource;
-use super::queue_pair::RegionRefused;
+use super::queue_pair::{RegionPlace, RegionRefused};
 use super::thread::{self, Shared};
 use crate::sys::epoll::{EventFlags, Waker, Watched};
 use crate::sys::thread::Thread;
@@ -61,19 +61,18 @@ impl VsockHandle {
         VsockDevice::find(&self.shared, id).map(|device| Arc::new(device) as Arc<dyn Device>)
     }
 
-    /// Sets the memory of a device's queue pairs: `len` bytes of a file from `offset` on. The file
-    /// has to be sealed against shrinking. Does nothing if the device has this memory already; if
-    /// it has other memory, all connections that use it are reset.
+    /// Sets the memory of a device's queue pairs: a part of a file, which has to be sealed against
+    /// shrinking. Does nothing if the device has this memory already; if it has other memory, all
+    /// connections that use it are reset.
     ///
     /// To go on with the connections of another fabric, set it before [`Self::begin`].
     pub fn set_region(
         &mut self,
         id: PortId,
         file: &OwnedFd,
-        offset: u64,
-        len: u64,
+        place: RegionPlace,
     ) -> Result<(), RegionRefused> {
-        let set = self.shared.enter().set_region(id, file, offset, len);
+        let set = self.shared.enter().set_region(id, file, place);
         self.shared.waker.wake();
         set
     }

@@ -36,4 +36,4 @@ mod thread;
 
 pub use engine::VsockEvent;
 pub use handle::VsockHandle;
-pub use queue_pair::RegionRefused;
+pub use queue_pair::{RegionPlace, RegionRefused};

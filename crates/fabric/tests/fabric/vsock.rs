@@ -257,6 +257,7 @@ fn memory_for_queue_pairs_that_is_refused_is_told_until_the_right_one_comes() {
             inode: fstat(file).unwrap().st_ino,
             offset: Bytes::mib(2),
             size: Bytes::mib(4),
+            ring: None,
         };
         vec![SocketConfig { queue_pairs: Some(memory), ..socket(0, &["web"]) }]
     };

@@ -44,13 +44,13 @@ const USUAL: usize = 16;
 /// stay as they are.
 pub(crate) fn select_plainly(count: c_int, sets: [Option<&mut [c_ulong]>; 3]) -> Option<c_int> {
     match usize::try_from(count).ok()?.div_ceil(BITS) {
-        ..=1 => select_words::<1>(count, sets),
-        ..=USUAL => select_words::<USUAL>(count, sets),
+        0 | 1 => select_words::<1>(count, sets),
+        2..=USUAL => select_words::<USUAL>(count, sets),
         _ => None,
     }
 }
 
-/// The same for sets of at most `WORDS` words.
+/// Answers a `select` whose sets have at most `WORDS` words.
 fn select_words<const WORDS: usize>(count: c_int, mut sets: [Option<&mut [c_ulong]>; 3]) -> Option<c_int> {
     let (mut found, mut bits, mut others) = ([[0; WORDS]; 3], 0, None);
     for place in 0..WORDS {
@@ -61,7 +61,7 @@ fn select_words<const WORDS: usize>(count: c_int, mut sets: [Option<&mut [c_ulon
         while left != 0 {
             let bit = left & left.wrapping_neg();
             left ^= bit;
-            let fd = (place * BITS) as c_int + bit.trailing_zeros().cast_signed();
+            let fd = ((place * BITS) as u32 + bit.trailing_zeros()).cast_signed();
             if fd >= count {
                 break;
             }
@@ -154,6 +154,16 @@ impl Selecting {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sets_without_connections_are_left_to_the_kernel() {
+        for count in [-1, 0, 1, 63, 64, 65, 1024, 1025, c_int::MAX] {
+            let mut reading = [c_ulong::MAX; USUAL];
+            let words = reading.len().min(usize::try_from(count).unwrap_or(0).div_ceil(BITS));
+            assert_eq!(select_plainly(count, [Some(&mut reading[..words]), None, None]), None, "{count}");
+            assert_eq!(reading, [c_ulong::MAX; USUAL], "they stay as they are");
+        }
+    }
 
     #[test]
     fn sets_become_a_list_and_results_become_sets() {

@@ -24,7 +24,8 @@ pub const MOST_RING: u32 = 1 << 20;
 /// Greatest length of a region whose rings may be longer than [`SHORT_RING`], in bytes. Greater
 /// regions are for many connections.
 const MOST_WITH_LONG_RINGS: u64 = 256 << 20;
-/// Length of the rings of greater regions, in bytes. Former versions of taut chose no longer ones.
+/// Length of the rings of greater regions, in bytes. Former versions of taut chose at most this
+/// length for all.
 const SHORT_RING: u32 = 256 << 10;
 /// Offsets of the header's fields behind the magic, in bytes.
 const VERSION_AT: usize = 0x08;
@@ -99,18 +100,20 @@ impl Geometry {
         Ok(Self::with_rings(len, if len <= MOST_WITH_LONG_RINGS { MOST_RING } else { SHORT_RING }))
     }
 
-    /// Finds the geometry of a region of `len` bytes that exists already. A VM that runs since the
-    /// time of a former version has the rings that that version chose: its header says so. Nothing
-    /// else that the header says is used, since the guest can write to it.
-    pub fn of_running(len: u64, header: &[u8; HEADER_LEN]) -> Result<Self, RegionLenError> {
-        let chosen = Self::of(len)?;
-        let former = Self::with_rings(len, SHORT_RING);
-        Ok(if u32_at(header, RING_LEN_AT) == former.ring_len { former } else { chosen })
+    /// The geometry of a region of `len` bytes that was made with rings of `ring_len` bytes; without
+    /// a length, by a version of taut that chose at most [`SHORT_RING`]. Returns `None` if a length
+    /// is not possible.
+    pub fn made_with(len: u64, ring_len: Option<u32>) -> Option<Self> {
+        Self::of(len).ok()?;
+        let Some(ring_len) = ring_len else { return Some(Self::with_rings(len, SHORT_RING)) };
+        let is_possible = ring_len.is_power_of_two() && (LEAST_RING..=MOST_RING).contains(&ring_len);
+        let geometry = is_possible.then(|| Self::with_rings(len, ring_len))?;
+        (geometry.ring_len == ring_len).then_some(geometry)
     }
 
     /// The geometry of a region of `len` bytes, a possible length, whose rings have a 64th of it
     /// each, but at most `most` bytes.
-    pub(super) const fn with_rings(len: u64, most: u32) -> Self {
+    const fn with_rings(len: u64, most: u32) -> Self {
         // A power of two, as the length is one.
         let wanted = len / 64;
         let ring_len = if wanted < LEAST_RING as u64 {

@@ -31,20 +31,20 @@ fn the_geometry_follows_from_the_length_of_the_region() {
 
 #[test]
 fn a_running_vm_keeps_the_rings_that_it_was_started_with() {
+    let shape = |geometry: Geometry| (geometry.ring_len() >> 10, geometry.channels());
     for len in region_lengths() {
-        let (chosen, former) = (Geometry::of(len).unwrap(), Geometry::with_rings(len, 256 << 10));
-        for geometry in [chosen, former] {
-            assert_eq!(Geometry::of_running(len, &geometry.header()), Ok(geometry));
-            check_places(&geometry, len);
-        }
-        // Anything else that a guest writes there changes nothing.
-        for ring in [0, 1 << 12, 1 << 19, 1 << 30, u32::MAX].into_iter().filter(|&it| it != former.ring_len())
-        {
-            let fields = Fields { version: 1, channels: 1, first: 1, channel_len: 1, ring_len: ring };
-            assert_eq!(Geometry::of_running(len, &fields.header()), Ok(chosen));
-        }
+        let chosen = Geometry::of(len).unwrap();
+        assert_eq!(Geometry::made_with(len, Some(chosen.ring_len())), Some(chosen));
+        let former = Geometry::made_with(len, None).unwrap();
+        assert_eq!(Geometry::made_with(len, Some(former.ring_len())), Some(former));
+        check_places(&former, len);
     }
-    assert!(Geometry::of_running(12 * MIB, &[0; HEADER_LEN]).is_err());
+    assert_eq!(shape(Geometry::made_with(64 * MIB, None).unwrap()), (256, 127));
+    assert_eq!(shape(Geometry::of(64 * MIB).unwrap()), (1024, 31));
+    assert_eq!(Geometry::made_with(12 * MIB, None), None);
+    for ring in [0, 1, 3 << 16, 32 << 10, 128 << 10, 2 << 20, u32::MAX] {
+        assert_eq!(Geometry::made_with(4 * MIB, Some(ring)), None, "{ring}");
+    }
 }
 
 #[test]

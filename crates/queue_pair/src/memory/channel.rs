@@ -33,7 +33,8 @@ pub struct Channel<M = Arc<Memory>> {
 }
 
 impl<M: Borrow<Memory> + Clone> Channel<M> {
-    /// The channel at an offset that the geometry says, in memory that has all of the geometry.
+    /// The channel at an offset that the geometry says, in memory that has all of the geometry. `M`
+    /// is an `Arc` or a reference, which stay those of one memory.
     #[inline]
     pub(super) fn new(memory: M, geometry: &Geometry, index: u32, base: usize) -> Self {
         assert!(base.is_multiple_of(PAGE as usize) && geometry.channel_len() >= PAGE);

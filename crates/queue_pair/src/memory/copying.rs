@@ -19,8 +19,8 @@ impl Copying {
     /// Copies bytes.
     ///
     /// # Safety
-    /// Source and target have `len` bytes each. Other processes may write to either at the same time,
-    /// and a program may pass bytes that overlap: that changes only which bytes arrive.
+    /// Source and target have `len` bytes each. Other processes may write to either at the same
+    /// time, and a program may pass bytes that overlap: that changes only which bytes arrive.
     #[inline]
     pub(super) unsafe fn copy(self, from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: the caller's promise.

@@ -126,8 +126,8 @@ impl Memory {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// Copies bytes out. The result is private: the compiler
-    /// must not read shared memory again instead.
+    /// Copies bytes out. The result is private: the compiler must not read shared memory again
+    /// instead.
     #[inline]
     pub(crate) fn copy_out(&self, offset: usize, out: &mut [MaybeUninit<u8>], copying: Copying) {
         let (from, to) = (self.at(offset, out.len()), out.as_mut_ptr().cast());

@@ -33,7 +33,7 @@ pub enum RegionError {
 
 impl Region {
     /// Uses memory with a geometry that is known, whatever the header in the memory says. The
-    /// fabric, whose other side may overwrite the header, uses [`Geometry::of_running`].
+    /// fabric, whose other side may overwrite the header, uses [`Geometry::made_with`].
     pub fn new(memory: Arc<Memory>, geometry: Geometry) -> Result<Self, RegionError> {
         let (mapped, needed) = (memory.len() as u64, geometry.end());
         if mapped < needed {

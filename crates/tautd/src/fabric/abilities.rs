@@ -54,6 +54,11 @@ pub(super) fn fit(abilities: Abilities, message: &ToFabric) -> Option<Cow<'_, To
         ToFabric::Configure(config) => {
             let mut fitting = config.clone();
             fitting.ports.retain(|port| serves(abilities, port));
+            // It would look for the rings in other places.
+            let paired = fitting.sockets.iter_mut().map(|socket| &mut socket.queue_pairs);
+            if !has(Ability::LongRings) {
+                paired.for_each(|memory| _ = memory.take_if(|memory| memory.has_long_rings()));
+            }
             // Such a team begins as one by port.
             let balanced = fitting.teams.iter_mut().filter(|team| team.policy == TeamPolicy::Load);
             if !has(Ability::BalancesLoad) {
@@ -72,8 +77,8 @@ pub(super) fn fit(abilities: Abilities, message: &ToFabric) -> Option<Cow<'_, To
 }
 
 /// Abilities on which it depends whether a configuration is understood.
-const CONFIGURED: [Ability; 4] =
-    [Ability::Uplinks, Ability::BalancesLoad, Ability::Netdevs, Ability::AsksIpv6];
+const CONFIGURED: [Ability; 5] =
+    [Ability::Uplinks, Ability::BalancesLoad, Ability::Netdevs, Ability::AsksIpv6, Ability::LongRings];
 
 /// Returns the ports of a configuration that a fabric with these abilities cannot serve, each with
 /// the reason.
@@ -93,9 +98,10 @@ fn serves(abilities: Abilities, port: &PortConfig) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use taut_api::MacAddr;
-    use taut_api::fabric::config::{SegmentId, TeamConfig};
+    use taut_api::fabric::config::{FrontEndRules, QueuePairMemory, SegmentId, SocketConfig, TeamConfig};
     use taut_api::fabric::message::{PacketRing, PacketSocket, XdpMemory, XdpRing, XdpSocket};
+    use taut_api::vmci::Cid;
+    use taut_api::{Bytes, MacAddr};
 
     use super::*;
 
@@ -131,6 +137,31 @@ mod tests {
         assert_eq!(fit(Abilities::default(), &memory), None);
         let knowing = Abilities::from_iter([Ability::QueuePairs]);
         assert_eq!(fit(knowing, &memory).as_deref(), Some(&memory));
+    }
+
+    #[test]
+    fn a_fabric_that_knows_no_long_rings_gets_none() {
+        let socket = |ring: Option<Bytes>| {
+            let memory = QueuePairMemory { inode: 7, offset: Bytes::mib(2), size: Bytes::mib(64), ring };
+            SocketConfig {
+                id: PortId(2),
+                owner: "vm/a/vmci".to_owned(),
+                cid: Cid(3),
+                domains: Vec::new(),
+                unrestricted: false,
+                connections: 1,
+                half_open: 1,
+                front_end: FrontEndRules::default(),
+                queue_pairs: Some(memory),
+            }
+        };
+        let configure = |sockets| ToFabric::Configure(FabricConfig { sockets, ..FabricConfig::default() });
+        let [long, short, unsaid] = [Some(Bytes::mib(1)), Some(Bytes(256 << 10)), None].map(socket);
+        let without = SocketConfig { queue_pairs: None, ..long.clone() };
+        let wanted = configure(vec![long, short.clone(), unsaid.clone()]);
+        let earlier = Abilities::from_iter([Ability::QueuePairs]);
+        assert_eq!(fit(earlier, &wanted).as_deref(), Some(&configure(vec![without, short, unsaid])));
+        assert_eq!(fit(earlier.with(Ability::LongRings), &wanted).as_deref(), Some(&wanted));
     }
 
     #[test]

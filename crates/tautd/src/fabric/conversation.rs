@@ -159,13 +159,17 @@ impl Shared {
     fn note_unused_queue_pairs(&self, abilities: Abilities, port: PortId, why: Option<String>) {
         let wanted = self.wanted();
         let device = wanted.config.sockets.iter().find(|socket| socket.id == port);
-        let Some(device) = device.filter(|device| device.queue_pairs.is_some()) else { return };
+        let Some((device, memory)) = device.and_then(|device| Some((device, device.queue_pairs?))) else {
+            return;
+        };
         let owner = device.owner.clone();
         drop(wanted);
         let refused = why.map(|why| {
             format!("its queue pairs are not used, because the fabric refuses their memory: {why}; hint: stop and start it")
         });
-        let unknown = || (!abilities.has(Ability::QueuePairs)).then(|| UNKNOWN_QUEUE_PAIRS.to_owned());
+        let is_known = abilities.has(Ability::QueuePairs)
+            && (abilities.has(Ability::LongRings) || !memory.has_long_rings());
+        let unknown = || (!is_known).then(|| UNKNOWN_QUEUE_PAIRS.to_owned());
         let why = refused.or_else(unknown);
         let mut seen = self.board.lock();
         let state = seen.observed.fabric.ports.entry(port).or_default();

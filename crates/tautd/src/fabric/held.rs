@@ -296,7 +296,7 @@ mod tests {
         let mut held = Held::default();
         let memory = || std::fs::File::open("/dev/zero").unwrap().into();
         let configured = |inode| {
-            let memory = QueuePairMemory { inode, offset: Bytes::mib(2), size: Bytes::mib(4) };
+            let memory = QueuePairMemory { inode, offset: Bytes::mib(2), size: Bytes::mib(4), ring: None };
             let device = SocketConfig { queue_pairs: Some(memory), ..socket(PORT) };
             FabricConfig { sockets: vec![device], ..FabricConfig::default() }
         };

@@ -70,7 +70,10 @@ impl QueuePairFile {
 
     fn of(fd: impl AsFd, descriptor: i32, size: Bytes) -> io::Result<Self> {
         let found = fstat(fd)?;
-        let memory = QueuePairMemory { inode: found.st_ino, offset: VmciSpec::QUEUE_PAIRS_OFFSET, size };
+        let offset = VmciSpec::QUEUE_PAIRS_OFFSET;
+        let geometry = Geometry::of(size.0).map_err(io::Error::other)?;
+        let ring = Some(Bytes(geometry.ring_len().into()));
+        let memory = QueuePairMemory { inode: found.st_ino, offset, size, ring };
         Ok(Self { descriptor, device: found.st_dev, memory })
     }
 

@@ -2,7 +2,8 @@
 # The beginning of each script. A script defines `diagnose`, which prints the state of the host.
 
 # Seconds that a fact may take to come true. Only one that never does takes so long, even if the
-# emulated host gets the time that others leave idle. After the first failure others often fail, too.
+# emulated host gets the time that others leave idle. After the first failure others often fail,
+# too.
 patience=180
 
 fact() { # WHAT COMMAND…: does it come true in time?

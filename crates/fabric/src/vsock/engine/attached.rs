@@ -18,7 +18,7 @@ use taut_queue_pair::End;
 
 use super::{VsockEvent, VsockSwitch};
 use crate::vsock::proto::{ChannelIdx, ConnId, Connection, Flow, FlowId, GuestIdx, Party, Side, State};
-use crate::vsock::queue_pair::{EndId, GuestRegion, PairFault, RegionRefused};
+use crate::vsock::queue_pair::{EndId, GuestRegion, PairFault, RegionPlace, RegionRefused};
 
 /// Returns the end that a program is told of once its stream is over.
 pub(super) fn end_of(flow: &Flow) -> End {
@@ -153,21 +153,19 @@ impl VsockSwitch {
 
 /// Regions come and go.
 impl VsockSwitch {
-    /// Sets the region of a device's guest: `len` bytes of a file from `offset` on. Keeps the one
-    /// that is there if it is the same part of the same file. Otherwise nothing of the one before
-    /// goes on.
+    /// Sets the region of a device's guest: a part of a file. Keeps the one that is there if it is
+    /// the same part of the same file. Otherwise nothing of the one before goes on.
     pub(crate) fn set_region(
         &mut self,
         id: PortId,
         file: &OwnedFd,
-        offset: u64,
-        len: u64,
+        place: RegionPlace,
     ) -> Result<(), RegionRefused> {
         let Some(guest) = self.guests.by_id(id) else { return Ok(()) };
-        if self.pairs.region(guest).is_some_and(|region| region.is(file, offset, len)) {
+        if self.pairs.region(guest).is_some_and(|region| region.is(file, place)) {
             return Ok(());
         }
-        let region = GuestRegion::map(file, offset, len)?;
+        let region = GuestRegion::map(file, place)?;
         for id in self.leave_region(guest) {
             self.end(id, None);
         }

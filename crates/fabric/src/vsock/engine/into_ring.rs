@@ -215,6 +215,7 @@ impl RingTurn<'_> {
         };
         let flow = &connection.flows[from];
         let source = flow.source();
+        let is_by_ring = source == Some(Source::Unframed) && sender_runs;
         if !flow.has_payload() && connection.withholds_end(from) {
             pace.look_later(*flow_id, connection, self.now);
         }
@@ -222,11 +223,9 @@ impl RingTurn<'_> {
         if flow.has_packets() && full && flow.pending.reset {
             // The connection is over. What was sent beyond the room is lost.
             self.actions.rare.discard.add(from);
-        } else if full && (flow.has_payload() || host_has_bytes)
-            || source == Some(Source::Unframed) && sender_runs
-        {
+        } else if full && (flow.has_payload() || host_has_bytes) || is_by_ring && self.moved == 0 {
             pace.look_later(*flow_id, connection, self.now);
-        } else if source == Some(Source::Packets) && sender_runs || host_has_bytes {
+        } else if is_by_ring || source == Some(Source::Packets) && sender_runs || host_has_bytes {
             pace.queue(*flow_id, connection);
         } else if !flow.has_payload() && !flow.pending.is_empty() {
             // Packets that wait until the payload is there.
@@ -236,15 +235,16 @@ impl RingTurn<'_> {
         Ok(())
     }
 
-    /// Signals the receiver's program if it waits for bytes and its ring has more, or if it was told
-    /// of the end. The signal of a stream may be held back until a later look.
+    /// Signals the receiver's program if it waits for bytes and its ring has more, or if it was
+    /// told of the end. The signal of a stream may be held back until a later look.
     fn signal(&mut self, has_more: bool, is_told: bool, unread: u32) {
         let Self { flow: FlowId { from, .. }, connection, pairs, .. } = self;
         let Some(end) = pairs.end(connection, from.other()) else { return };
-        // Only a look that is due soon can release the signal, and only rings are looked at.
+        // Only a look or a move that follows can release the signal, and only rings are looked at.
         let is_stream = connection.is_by_rings(*from) && connection.exchanges.is_stream_of(*from);
         let flow = &mut connection.flows[*from];
-        let may_wait = is_stream && flow.look_is_due && !flow.ended && unread < end.into.size() / 2;
+        let goes_on = flow.look_is_due || flow.moves;
+        let may_wait = is_stream && goes_on && !flow.ended && unread < end.into.size() / 2;
         if may_wait && has_more && flow.signals.hold() {
             return;
         }

@@ -42,14 +42,13 @@ impl VsockSwitch {
             let Some(connection) = self.table.get_mut(id).filter(|it| place.is_of(it)) else { continue };
             connection.flows[place.flow.from].look_is_due = false;
             self.look(place.flow);
-            if let Some(connection) = self.table.get_mut(id)
-                && connection.flows[place.flow.from].unframed > 0
-            {
-                connection.flows[place.flow.from].signals.on_found();
-                // A stream, although the sides have taken turns so far: streams of both ways do.
-                if at_once {
-                    connection.exchanges.on_more();
-                }
+            let Some(connection) = self.table.get_mut(id) else { continue };
+            let flow = &mut connection.flows[place.flow.from];
+            let has_found = flow.unframed > 0;
+            flow.signals.on_look(has_found);
+            // A stream, although the sides have taken turns so far: streams of both ways do.
+            if at_once && has_found {
+                connection.exchanges.on_more();
             }
         }
     }
@@ -73,7 +72,7 @@ impl VsockSwitch {
             Err(fault) => return self.fail_flow(flow, fault),
         };
         go_on(pairs, &mut sched.turns, flow, connection, found);
-        // Nothing is moved that the signal could be sent with.
+        // No move follows that would release the signal.
         if !found.is_ready && connection.flows[from].signals.release() {
             release_signal(pairs, connection, from.other());
         }
@@ -115,7 +114,7 @@ impl VsockSwitch {
         let waited_for_room = end.into.is_waiting();
         end.into.stop_waiting();
         connection.flows[side].empty_looks = 0;
-        connection.flows[side].signals.on_bell();
+        connection.flows[side].signals.begin();
         if waited_for_room {
             connection.flows[side.other()].empty_looks = 0;
         }

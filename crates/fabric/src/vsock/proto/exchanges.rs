@@ -38,7 +38,8 @@ impl Exchanges {
         self.turns = 0;
     }
 
-    /// Tells whether a side sends more than a request or an answer, without anything from the other.
+    /// Tells whether a side sends more than a request or an answer, without anything from the
+    /// other one.
     #[inline]
     pub(crate) fn is_stream_of(self, side: Side) -> bool {
         self.last == Some(side) && self.moves > MAX_MOVES

@@ -8,37 +8,38 @@
 //! A signal is held back only while a look follows soon: that look moves more, or releases the
 //! signal. So a receiver waits at most [`MOST_HELD`] looks longer for its bytes.
 
-/// Looks in a row, each of which has found bytes, after which they are taken to be a stream.
-const STREAM: u8 = 4;
+/// Looks in a row that find bytes, after which a further one is taken to be of a stream. Whether the
+/// other side sends something meanwhile is told by [`Exchanges`](super::Exchanges).
+const LOOKS: u8 = 4;
 /// Most moves in a row whose signal is held back.
 const MOST_HELD: u8 = 3;
 
 /// What decides about the signals of a flow.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SignalPace {
-    /// Looks in a row that have found bytes. A bell begins anew: its sender had paused.
+    /// Looks in a row that have found bytes.
     looks: u8,
     /// Moves since the last signal, whose signal is held back.
     held: u8,
 }
 
 impl SignalPace {
-    /// Records that a look that was scheduled has found bytes.
+    /// Records a look that was scheduled, and whether it has found bytes.
     #[inline]
-    pub(crate) fn on_found(&mut self) {
-        self.looks = self.looks.saturating_add(1);
+    pub(crate) fn on_look(&mut self, found: bool) {
+        self.looks = if found { self.looks.saturating_add(1) } else { 0 };
     }
 
-    /// Records that the sender had to ring a bell.
+    /// Begins anew: the sender had paused and has rung a bell, or has another ring.
     #[inline]
-    pub(crate) fn on_bell(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.looks = 0;
     }
 
     /// Holds the signal of a move back. Returns `false` if it is due.
     #[inline]
     pub(crate) fn hold(&mut self) -> bool {
-        let may = self.looks > STREAM && self.held < MOST_HELD;
+        let may = self.looks > LOOKS && self.held < MOST_HELD;
         self.held += u8::from(may);
         may
     }
@@ -65,16 +66,21 @@ mod tests {
     #[test]
     fn a_stream_has_a_signal_for_every_fourth_move() {
         let mut pace = SignalPace::default();
-        for _ in 0..STREAM {
-            pace.on_found();
+        for _ in 0..LOOKS {
+            pace.on_look(true);
             assert!(!pace.hold(), "not a stream yet");
         }
         for _ in 0..10 {
-            pace.on_found();
+            pace.on_look(true);
             assert_eq!([(); 4].map(|()| pace.hold()), [true, true, true, false]);
             assert!(pace.is_held() && pace.release() && !pace.release());
         }
-        pace.on_bell();
+        pace.begin();
         assert!(!pace.hold() && !pace.is_held());
+        for _ in 0..100 {
+            pace.on_look(true);
+            pace.on_look(false);
+            assert!(!pace.hold(), "not in a row");
+        }
     }
 }

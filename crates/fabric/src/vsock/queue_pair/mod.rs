@@ -41,7 +41,7 @@ pub(crate) use self::channel::{AttachedEnd, EndId};
 pub(crate) use self::control::{CONTROL_CREDIT, CONTROL_WORDS, Control, Taken};
 pub(crate) use self::fault::PairFault;
 pub(crate) use self::region::GuestRegion;
-pub use self::region::RegionRefused;
+pub use self::region::{RegionPlace, RegionRefused};
 use super::proto::{Address, ChannelIdx, ConnId, Connection, GuestIdx, Party, Side};
 
 /// Longest time for which the fabric delivers what is left in the ring of a program that is gone.

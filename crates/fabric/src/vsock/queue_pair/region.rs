@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
-use taut_queue_pair::layout::{HEADER_LEN, RegionLenError};
+use taut_queue_pair::layout::RegionLenError;
 use taut_queue_pair::memory::RegionError;
 use taut_queue_pair::{Channel, Geometry, Memory, Region};
 use thiserror::Error;
@@ -17,16 +17,26 @@ use crate::vsock::proto::ChannelIdx;
 /// Identity of a file in memory: its device and its inode.
 type FileId = (u64, u64);
 
+/// Where a guest's region is in its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegionPlace {
+    /// Offset of the region in the file, in bytes.
+    pub offset: u64,
+    /// Length of the region, in bytes.
+    pub len: u64,
+    /// Length of a ring that the region was made with, in bytes; `None` if that was not said.
+    pub ring_len: Option<u32>,
+}
+
 /// A guest's region.
 ///
-/// The geometry follows from the length of the region. The guest can write to the header: of that,
-/// only the length of the rings is used, if it is one that a version of taut chooses.
+/// The geometry follows from the place. The header in the memory is not read: the guest can write to
+/// it.
 #[derive(Debug)]
 pub(crate) struct GuestRegion {
     region: Region,
     file: FileId,
-    /// Offset and length of the region in the file.
-    place: (u64, u64),
+    place: RegionPlace,
     /// The attached ends, by the numbers of their channels.
     ends: Vec<Option<AttachedEnd>>,
     /// Channels that are not in use. The one that was freed first is used first.
@@ -41,6 +51,14 @@ pub enum RegionRefused {
     /// The length of the region is not possible.
     #[error(transparent)]
     Length(#[from] RegionLenError),
+    /// The length of the rings is not possible.
+    #[error("a region of {len} bytes for queue pairs cannot have rings of {ring_len} bytes")]
+    Rings {
+        /// Length of the region.
+        len: u64,
+        /// Length of a ring.
+        ring_len: u32,
+    },
     /// The file could become shorter. An access to the rest would raise SIGBUS.
     #[error("the file of the queue pairs can shrink; it needs the seal F_SEAL_SHRINK")]
     Unsealed,
@@ -61,10 +79,13 @@ pub enum RegionRefused {
 }
 
 impl GuestRegion {
-    /// Maps a region: `len` bytes of a file from `offset` on. The file may not be able to shrink.
-    pub(crate) fn map(file: &OwnedFd, offset: u64, len: u64) -> Result<Self, RegionRefused> {
-        // Refused before the memory is mapped.
+    /// Maps a region of a file. The file may not be able to shrink.
+    pub(crate) fn map(file: &OwnedFd, place: RegionPlace) -> Result<Self, RegionRefused> {
+        let RegionPlace { offset, len, ring_len } = place;
         Geometry::of(len)?;
+        let geometry = Geometry::made_with(len, ring_len);
+        let ring_len = ring_len.unwrap_or_default();
+        let geometry = geometry.ok_or(RegionRefused::Rings { len, ring_len })?;
         let id = Self::file_id(file)?;
         let sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         if !sealed {
@@ -76,12 +97,10 @@ impl GuestRegion {
             return Err(RegionRefused::FileTooShort { needed, actual });
         }
         let memory = Memory::map(file.as_fd(), offset, len as usize).map_err(io::Error::from)?;
-        let header = memory.header().unwrap_or([0; HEADER_LEN]);
-        let geometry = Geometry::of_running(len, &header)?;
         let region = Region::new(Arc::new(memory), geometry)?;
         let channels = (0..geometry.channels()).map(ChannelIdx);
         let (ends, free) = (channels.clone().map(|_| None).collect(), channels.collect());
-        Ok(Self { region, file: id, place: (offset, len), ends, free, newest: 0 })
+        Ok(Self { region, file: id, place, ends, free, newest: 0 })
     }
 
     fn file_id(file: &OwnedFd) -> io::Result<FileId> {
@@ -90,8 +109,8 @@ impl GuestRegion {
     }
 
     /// Tells whether the region is this part of this file.
-    pub(crate) fn is(&self, file: &OwnedFd, offset: u64, len: u64) -> bool {
-        self.place == (offset, len) && Self::file_id(file).is_ok_and(|id| id == self.file)
+    pub(crate) fn is(&self, file: &OwnedFd, place: RegionPlace) -> bool {
+        self.place == place && Self::file_id(file).is_ok_and(|id| id == self.file)
     }
 
     /// The channel with a number, for an end that is attached or is to be.
@@ -184,9 +203,23 @@ mod tests {
             file
         };
         let (one, other) = (file(), file());
-        let region = GuestRegion::map(&one, 2 * MIB, 4 * MIB).unwrap();
-        assert!(region.is(&one, 2 * MIB, 4 * MIB) && region.is(&one.try_clone().unwrap(), 2 * MIB, 4 * MIB));
-        assert!(!region.is(&one, 2 * MIB, 8 * MIB) && !region.is(&one, 4 * MIB, 4 * MIB));
-        assert!(!region.is(&other, 2 * MIB, 4 * MIB));
+        let place = |offset, len| RegionPlace { offset, len, ring_len: None };
+        let region = GuestRegion::map(&one, place(2 * MIB, 4 * MIB)).unwrap();
+        let (same, duplicate) = (place(2 * MIB, 4 * MIB), one.try_clone().unwrap());
+        assert!(region.is(&one, same) && region.is(&duplicate, same) && !region.is(&other, same));
+        assert!(!region.is(&one, place(2 * MIB, 8 * MIB)) && !region.is(&one, place(4 * MIB, 4 * MIB)));
+    }
+
+    #[test]
+    fn a_region_has_the_rings_that_it_was_made_with() {
+        let file = memfd_create("region", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, 64 << 20).unwrap();
+        fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+        let map = |ring_len| GuestRegion::map(&file, RegionPlace { offset: 0, len: 64 << 20, ring_len });
+        for (ring_len, channels) in [(None, 127), (Some(256 << 10), 127), (Some(1 << 20), 31)] {
+            assert_eq!(map(ring_len).unwrap().free.len(), channels, "{ring_len:?}");
+        }
+        let refused = map(Some(3 << 18)).unwrap_err().to_string();
+        assert!(refused.contains("67108864 bytes") && refused.contains("786432 bytes"), "{refused}");
     }
 }

@@ -78,7 +78,7 @@ impl VsockSwitch {
             assert_eq!((flow.unframed, flow.before_ring), (0, None), "{connection:?}");
         }
         Self::check_left(connection, from, pairs);
-        // Whoever is signalled later is so by a look or a move, or the connection is over.
+        // A signal that is held back needs a look or a move that releases it.
         let is_released = flow.look_is_due || flow.moves || !connection.is_to_ring(from);
         assert!(
             is_released || !flow.signals.is_held() || flow.cut || connection.state == State::Over,

@@ -26,6 +26,7 @@ pub use self::driver::{Driver, Rings};
 use super::engine::{VsockEvent, VsockSwitch};
 use super::guest::EventSource;
 use super::proto::GuestIdx;
+use super::queue_pair::RegionPlace;
 use crate::sys::counters::empty_words;
 use crate::sys::epoll::EventFlags;
 use crate::sys::event_fd::EventFd;
@@ -185,7 +186,9 @@ impl Rig {
     /// Tells the switch of a guest's region, as `tautd` does.
     pub fn announce_region(&mut self, guest: usize) {
         if let Some((file, len)) = &self.regions[guest] {
-            self.switch.set_region(self.ids[guest], file, DATA_OFFSET, *len).unwrap();
+            let ring_len = Some(Geometry::of(*len).unwrap().ring_len());
+            let place = RegionPlace { offset: DATA_OFFSET, len: *len, ring_len };
+            self.switch.set_region(self.ids[guest], file, place).unwrap();
         }
     }
 

@@ -125,7 +125,7 @@ fn queue_pairs_are_a_size_that_only_qemus_vms_have() {
     assert_eq!(set("0").is(200)["spec"]["vmci"], json!({ "cid": 3 }));
     assert_eq!(set("16MiB").is(200)["status"]["vmci"]["queue_pairs"], Value::Null, "it is off");
 
-    let memory = QueuePairMemory { inode: 7, offset: Bytes::mib(2), size: Bytes::mib(8) };
+    let memory = QueuePairMemory { inode: 7, offset: Bytes::mib(2), size: Bytes::mib(8), ring: None };
     let mut process = process(VmKind::Qemu, VmAccelerator::Tcg);
     (process.vmci, process.queue_pairs) = (true, Some(memory));
     let seen = VmSeen { process: Some(process), ..VmSeen::default() };

@@ -172,6 +172,21 @@ fn a_look_moves_a_bounded_number_of_bytes_and_all_channels_have_their_turn() {
 }
 
 #[test]
+fn what_a_look_has_found_is_moved_without_a_further_look() {
+    let mut rig = rig_with(2, &[0, 1]);
+    // Rings of 1 MiB, of which a turn moves a part.
+    (0..2).for_each(|guest| rig.give_region(guest, 64 << 20));
+    let (a, b) = connect(&mut rig, 0, 1, 5000);
+    let (mut a, mut b) = (a.attach(&mut rig), b.attach(&mut rig));
+    rest(&mut rig);
+    let bytes = stream(1, 1 << 20);
+    assert_eq!(a.write(&mut rig, &bytes), bytes.len());
+    // No time passes.
+    rig.settle();
+    assert!(b.read(&mut rig, 2 << 20) == bytes);
+}
+
+#[test]
 fn a_full_ring_is_looked_at_and_then_waits_for_a_bell() {
     let mut rig = rig_with(2, &[0, 1]);
     let (a, b) = connect(&mut rig, 0, 1, 5000);

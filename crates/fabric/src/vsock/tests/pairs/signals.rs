@@ -139,6 +139,30 @@ fn a_sender_that_leaves_its_ring_releases_the_signal() {
 }
 
 #[test]
+fn a_fabric_that_takes_over_sends_the_signal() {
+    let mut it = Streaming::start();
+    it.write(SOME);
+    it.next_look();
+    assert_eq!(it.signals(), 0);
+    let sockets = it.rig.stop_switch();
+    it.rig.replace_switch(sockets);
+    it.rig.settle();
+    assert_eq!((it.available() as usize, it.signals()), (SOME, 1));
+}
+
+#[test]
+fn small_messages_that_no_look_finds_in_a_row_are_signalled_at_once() {
+    let mut it = Streaming::start();
+    for _ in 0..20 {
+        it.next_look();
+        it.write(SOME);
+        it.next_look();
+        assert_eq!((it.available() as usize, it.signals()), (SOME, 1));
+        it.read_all();
+    }
+}
+
+#[test]
 fn a_sender_that_had_paused_is_signalled_at_once() {
     let mut it = Streaming::start();
     rest(&mut it.rig);
