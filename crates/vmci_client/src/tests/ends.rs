@@ -81,7 +81,7 @@ fn calls_that_wait_end_with_a_reset() {
     thread::scope(|scope| {
         let reader = scope.spawn(|| read(&a));
         let writer = scope.spawn(|| write_on(&a));
-        while b.ready().readable {
+        while !b.ready().readable {
             thread::yield_now();
         }
         thread::sleep(Duration::from_millis(20));
