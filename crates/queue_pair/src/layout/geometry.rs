@@ -100,9 +100,9 @@ impl Geometry {
         Ok(Self::with_rings(len, if len <= MOST_WITH_LONG_RINGS { MOST_RING } else { SHORT_RING }))
     }
 
-    /// The geometry of a region of `len` bytes that was made with rings of `ring_len` bytes; without
-    /// a length, by a version of taut that chose at most [`SHORT_RING`]. Returns `None` if a length
-    /// is not possible.
+    /// The geometry of a region of `len` bytes that was made with rings of `ring_len` bytes;
+    /// without a length, by a version of taut that chose at most 256 KiB. Returns `None` if a
+    /// length is not possible.
     pub fn made_with(len: u64, ring_len: Option<u32>) -> Option<Self> {
         Self::of(len).ok()?;
         let Some(ring_len) = ring_len else { return Some(Self::with_rings(len, SHORT_RING)) };

@@ -8,8 +8,8 @@
 //! A signal is held back only while a look follows soon: that look moves more, or releases the
 //! signal. So a receiver waits at most [`MOST_HELD`] looks longer for its bytes.
 
-/// Looks in a row that find bytes, after which a further one is taken to be of a stream. Whether the
-/// other side sends something meanwhile is told by [`Exchanges`](super::Exchanges).
+/// Looks in a row that find bytes, after which a further one is taken to be of a stream. Whether
+/// the other side sends something meanwhile is told by [`Exchanges`](super::Exchanges).
 const LOOKS: u8 = 4;
 /// Most moves in a row whose signal is held back.
 const MOST_HELD: u8 = 3;

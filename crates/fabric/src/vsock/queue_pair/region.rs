@@ -30,8 +30,8 @@ pub struct RegionPlace {
 
 /// A guest's region.
 ///
-/// The geometry follows from the place. The header in the memory is not read: the guest can write to
-/// it.
+/// The geometry follows from the place. The header in the memory is not read: the guest can write
+/// to it.
 #[derive(Debug)]
 pub(crate) struct GuestRegion {
     region: Region,
