@@ -64,9 +64,10 @@ impl End {
 
     pub(super) fn signal(&self) {
         if let Some(control) = &self.control {
+            // Before the program knows of it.
+            self.counts.signals.fetch_add(1, Ordering::Relaxed);
             // Fails if the program has gone.
             let _ = send(control, &[7], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-            self.counts.signals.fetch_add(1, Ordering::Relaxed);
         }
     }
 
