@@ -102,6 +102,8 @@ pub(crate) struct Table {
     pub(crate) waited: Waited,
     /// The connections with queue pairs that an epoll instance watches.
     rings: Numbers,
+    /// Number of descriptors that the program has closed, modulo 2³².
+    closed: AtomicU32,
 }
 
 impl Table {
@@ -114,6 +116,7 @@ impl Table {
             listeners: AtomicBool::new(false),
             waited: Waited::none(),
             rings: Numbers::none(),
+            closed: AtomicU32::new(0),
         }
     }
 

@@ -17,6 +17,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("one_thread_gets_an_edge", one_thread_gets_an_edge),
     ("instances_are_watched", instances_are_watched),
     ("unused_entries_of_poll", unused_entries_of_poll),
+    ("closed_entries_of_poll", closed_entries_of_poll),
     ("select_beyond_its_usual_size", select_beyond_its_usual_size),
 ];
 
@@ -141,6 +142,29 @@ fn unused_entries_of_poll() {
     });
     wait(-1);
     drop(late.join().unwrap());
+}
+
+/// A descriptor that was closed beside a connection that always has something.
+fn closed_entries_of_poll() {
+    let (client, mut server) = pair();
+    server.write_all(b"1").unwrap();
+    println!("bytes: {:#x}", poll(client.as_raw_fd(), libc::POLLIN, -1));
+    for _ in 0..20 {
+        let (reading, writing) = pipe();
+        let mut all = [client.as_raw_fd(), writing.as_raw_fd(), reading.as_raw_fd()].map(|fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        });
+        let mut wait = || {
+            // SAFETY: three entries, all this frame's.
+            let count = answer(unsafe { libc::poll(all.as_mut_ptr(), 3, -1) });
+            (count, all.map(|one| one.revents))
+        };
+        let before: Vec<_> = (0..3).map(|_| wait()).collect();
+        drop(reading);
+        println!("{before:x?}, then {:x?}", wait());
+    }
 }
 
 /// Bits beyond the usual size of a set.

@@ -15,7 +15,7 @@ use super::output::Output;
 use super::record::{Pair, Stop};
 use super::settings::settings;
 use super::wait::{AFTER_HANGUP, Armed, Polled, Waiter, pause};
-use crate::sys::{Pieces, Room, are_faults_handled, at, guard};
+use crate::sys::{Handled, Pieces, Room, are_faults_handled, at, guard};
 use crate::waiting::{Signals, Woken, wait_for};
 
 /// The result of a call.
@@ -105,6 +105,7 @@ pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<
     let (peeks, all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
     let wanted = target.len();
     let (mut done, mut limit, mut cookie) = (0, None, None);
+    let before = Handled::until_now();
     loop {
         if let Target::Room(room) = target
             && are_faults_handled()
@@ -151,7 +152,7 @@ pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<
             guard((), || Pair::now(fd).iter().for_each(Pair::found_nothing));
             return end(Errno::AGAIN);
         };
-        match sleep(fd, Direction::In, until) {
+        match sleep(fd, Direction::In, until, before) {
             Woken::Ready => {}
             Woken::TimedOut => return end(Errno::AGAIN),
             Woken::Interrupted => return end(Errno::INTR),
@@ -163,6 +164,7 @@ pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<
 /// Sends bytes. `None` if the program's own call goes to the kernel.
 pub(crate) fn send(fd: RawFd, pieces: &Pieces<'_>, flags: i32) -> Option<Answer> {
     let (mut done, mut limit, mut cookie) = (0, None, None);
+    let before = Handled::until_now();
     if are_faults_handled() {
         let likely = guard(0, || Pair::known(fd).map_or(0, |pair| pair.hint(Direction::Out)));
         pieces.touch(likely.min(pieces.len()));
@@ -191,7 +193,7 @@ pub(crate) fn send(fd: RawFd, pieces: &Pieces<'_>, flags: i32) -> Option<Answer>
             guard((), || Pair::now(fd).iter().for_each(Pair::found_nothing));
             return end(Errno::AGAIN);
         };
-        match sleep(fd, Direction::Out, until) {
+        match sleep(fd, Direction::Out, until, before) {
             Woken::Ready => {}
             Woken::TimedOut => return end(Errno::AGAIN),
             Woken::Interrupted => return end(Errno::INTR),
@@ -211,8 +213,12 @@ enum Plan {
     Poll(Polled, u32),
 }
 
-/// Sleeps until a ring may be ready.
-fn sleep(fd: RawFd, direction: Direction, until: Option<Instant>) -> Woken {
+/// Sleeps until a ring may be ready. `before` is what the thread had handled when the call began.
+fn sleep(fd: RawFd, direction: Direction, until: Option<Instant>, before: Handled) -> Woken {
+    // As the kernel does: with a timeout, each signal ends the call.
+    if if until.is_some() { before.has_more() } else { before.is_interrupted() } {
+        return Woken::Interrupted;
+    }
     if spin(fd, direction, until) {
         return Woken::Ready;
     }

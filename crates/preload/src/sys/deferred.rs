@@ -28,6 +28,8 @@ static DIRECT: AtomicU32 = AtomicU32::new(0);
 static HANDLERS: [AtomicPtr<c_void>; SIGNALS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; SIGNALS];
 /// A bit for each of them that takes three arguments (`SA_SIGINFO`).
 static WITH_INFO: AtomicU64 = AtomicU64::new(0);
+/// A bit for each of them after which calls go on (`SA_RESTART`).
+static RESTARTING: AtomicU64 = AtomicU64::new(0);
 
 /// What a thread knows of itself. In one place, since each look for it costs a call.
 struct Own {
@@ -39,6 +41,10 @@ struct Own {
     mask: AtomicU64,
     /// The thread's number; 0 until it is needed.
     number: AtomicU32,
+    /// Number of signals for which [`arrives`] has called a handler.
+    handled: AtomicU32,
+    /// Number of those among them that end a blocking call.
+    interrupting: AtomicU32,
 }
 
 thread_local! {
@@ -48,6 +54,8 @@ thread_local! {
             has_come: AtomicBool::new(false),
             mask: AtomicU64::new(0),
             number: AtomicU32::new(0),
+            handled: AtomicU32::new(0),
+            interrupting: AtomicU32::new(0),
         }
     };
 }
@@ -137,6 +145,11 @@ pub(crate) fn defer(signal: c_int, action: &mut sigaction) -> bool {
     }
     let handler = std::ptr::with_exposed_provenance_mut(action.sa_sigaction);
     Handling { handler, with_info: action.sa_flags & libc::SA_SIGINFO != 0 }.store(signal);
+    if action.sa_flags & libc::SA_RESTART != 0 {
+        RESTARTING.fetch_or(bit(signal), SeqCst);
+    } else {
+        RESTARTING.fetch_and(!bit(signal), SeqCst);
+    }
     action.sa_sigaction = own_address();
     action.sa_flags |= libc::SA_SIGINFO;
     true
@@ -172,6 +185,11 @@ unsafe extern "C-unwind" fn arrives(signal: c_int, info: *mut siginfo_t, context
     if handler.is_null() {
         return;
     }
+    OWN.with(|own| {
+        own.handled.fetch_add(1, Relaxed);
+        let interrupts = RESTARTING.load(Relaxed) & bit(signal) == 0;
+        own.interrupting.fetch_add(u32::from(interrupts), Relaxed);
+    });
     // SAFETY: the program has passed this address as its handler. One with fewer parameters ignores
     // the others.
     let handler = unsafe { std::mem::transmute::<*mut c_void, Handler>(handler) };
@@ -210,6 +228,35 @@ unsafe fn later(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
     }
     // SAFETY: as above.
     unsafe { place.write(errno) };
+}
+
+/// The signals that the calling thread had handled when a call began. A call that waits in several
+/// steps, each of which may sleep, ends with `EINTR` if one was handled between two of them: within
+/// a step, the kernel says so.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Handled {
+    handled: u32,
+    interrupting: u32,
+}
+
+impl Handled {
+    /// Those until now.
+    pub(crate) fn until_now() -> Self {
+        OWN.with(|own| Self {
+            handled: own.handled.load(Relaxed),
+            interrupting: own.interrupting.load(Relaxed),
+        })
+    }
+
+    /// Tells whether another one was handled since then.
+    pub(crate) fn has_more(self) -> bool {
+        Self::until_now().handled != self.handled
+    }
+
+    /// Tells whether one without `SA_RESTART` was handled since then.
+    pub(crate) fn is_interrupted(self) -> bool {
+        Self::until_now().interrupting != self.interrupting
+    }
 }
 
 /// While it exists, no handler of the program runs in the calling thread.
@@ -302,8 +349,11 @@ mod tests {
         assert_eq!(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) }, 0);
         Handling::of(signal).show(&mut action);
         assert_eq!(action.sa_sigaction, (handler as Handler) as usize);
+        let before = Handled::until_now();
+        assert!(!before.has_more() && !before.is_interrupted());
         send(1);
         assert_eq!((HANDLED.load(SeqCst), VALUE.load(SeqCst)), (1, 1), "at once");
+        assert!(before.has_more() && before.is_interrupted());
         let mask = blocked::mask();
         let (outer, inner) = (Undisturbed::begin(), Undisturbed::begin());
         send(2);
@@ -313,8 +363,13 @@ mod tests {
         drop(outer);
         assert_eq!((HANDLED.load(SeqCst), VALUE.load(SeqCst)), (3, 3), "both, in order");
         assert_eq!(blocked::mask(), mask);
+        action.sa_flags = libc::SA_RESTART;
+        assert!(defer(signal, &mut action));
+        let before = Handled::until_now();
         send(4);
         assert_eq!(HANDLED.load(SeqCst), 4);
+        assert!(before.has_more() && !before.is_interrupted());
+        Handling::of(signal).show(&mut action);
         action.sa_flags |= libc::SA_RESETHAND;
         let direct = DIRECT.load(SeqCst);
         assert!(!defer(signal, &mut action));

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Table;
 
-/// Most calls in a row that do not ask.
+/// Most calls in a row that do not ask. A close ends the row: the kernel is to say that the number
+/// is not open.
 const MOST: u32 = 15;
 
 impl Table {
@@ -15,6 +16,8 @@ impl Table {
     /// first one.
     pub(crate) fn may_skip(&self, fd: RawFd, tick: u32) -> bool {
         let Some(slot) = self.slot(fd) else { return false };
+        // Both only grow.
+        let tick = tick.wrapping_add(self.closed.load(Relaxed));
         let skipped = slot.skipped.load(Relaxed);
         if skipped < MOST && slot.tick.load(Relaxed) == tick {
             slot.skipped.store(skipped + 1, Relaxed);
@@ -23,6 +26,11 @@ impl Table {
         slot.tick.store(tick, Relaxed);
         slot.skipped.store(0, Relaxed);
         false
+    }
+
+    /// Notes that the program closes a descriptor.
+    pub(crate) fn note_close(&self) {
+        self.closed.fetch_add(1, Relaxed);
     }
 }
 
@@ -38,6 +46,9 @@ mod tests {
         assert_eq!(asked(7, 15), 0);
         assert_eq!(asked(7, 32), 2);
         assert_eq!([asked(8, 1), asked(8, 1), asked(9, 1)], [1, 0, 1]);
+        assert_eq!(asked(9, 2), 0);
+        TABLE.note_close();
+        assert_eq!([asked(9, 1), asked(9, 1)], [1, 0]);
         assert!(!TABLE.may_skip(-1, 9) && !TABLE.may_skip(-1, 9), "not in the table");
     }
 }

@@ -137,7 +137,7 @@ enum By {
 const NOT_BY_RINGS: [&str; 1] = ["another_program_inherits"];
 
 /// Scenarios that move bytes, so that connections must get channels.
-const BY_RINGS: [&str; 22] = [
+const BY_RINGS: [&str; 23] = [
     "bulk_and_half_close",
     "flags_of_recv",
     "pieces",
@@ -158,6 +158,7 @@ const BY_RINGS: [&str; 22] = [
     "one_thread_gets_the_only_event",
     "one_thread_gets_an_edge",
     "instances_are_watched",
+    "closed_entries_of_poll",
     "unused_entries_of_poll",
     "select_beyond_its_usual_size",
 ];
@@ -279,6 +280,7 @@ same_as_tcp! {
     one_thread_gets_the_only_event 1..=1;
     one_thread_gets_an_edge 1..=1;
     instances_are_watched 4..=4;
+    closed_entries_of_poll 1..=1;
     unused_entries_of_poll 1..=1;
     select_beyond_its_usual_size 2..=2;
 }

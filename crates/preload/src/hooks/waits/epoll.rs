@@ -4,12 +4,13 @@ use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
 use libc::{epoll_event, sigset_t, timespec};
+use rustix::io::Errno;
 
-use super::super::guard;
+use super::super::{fail, guard};
 use super::{duration, milliseconds, spec};
 use crate::rings::{self, Watching};
 use crate::state::TABLE;
-use crate::sys::briefly;
+use crate::sys::{Handled, briefly};
 use crate::{datagram, gather, real};
 
 /// Calls a function of the kind of `epoll_wait`, also for connections with rings. `time` is the
@@ -68,6 +69,7 @@ unsafe fn epoll_rings(
     if let Some(found) = found {
         return c_int::try_from(found).unwrap_or(count);
     }
+    let before = Handled::until_now();
     let until = time.and_then(|time| Instant::now().checked_add(time));
     let waits = !time.is_some_and(|time| time.is_zero());
     loop {
@@ -87,6 +89,9 @@ unsafe fn epoll_rings(
         });
         if found > 0 || !waits || until.is_some_and(|until| Instant::now() >= until) {
             return found;
+        }
+        if before.has_more() {
+            return fail(Errno::INTR);
         }
     }
 }

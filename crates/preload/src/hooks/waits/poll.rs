@@ -12,7 +12,7 @@ use super::{duration, is_refused, milliseconds, spec, vmci_known, vmci_of};
 use crate::readiness::{Polled, READABLE};
 use crate::rings::{self, Polling};
 use crate::state::TABLE;
-use crate::sys::briefly;
+use crate::sys::{Handled, briefly};
 use crate::{datagram, gather, real};
 
 /// Calls a function of the kind of `poll` with the VMCI sockets of the listeners among `polled`,
@@ -85,6 +85,7 @@ unsafe fn poll_rings(
     if let Some(count) = briefly(None, || Polling::plainly(all())) {
         return count;
     }
+    let before = Handled::until_now();
     let waits = !time.is_some_and(|time| time.is_zero());
     if let Some(count) = guard(None, || Polling::at_once(all(), waits)) {
         return count;
@@ -118,6 +119,9 @@ unsafe fn poll_rings(
         drop(ManuallyDrop::into_inner(round));
         if result > 0 || !waits || until.is_some_and(|until| Instant::now() >= until) {
             return result;
+        }
+        if before.has_more() {
+            return fail(Errno::INTR);
         }
     }
 }
