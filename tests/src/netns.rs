@@ -66,6 +66,17 @@ impl Netns {
         received.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("ping said: {text}"))
     }
 
+    /// Sends 64 MiB by TCP to the `iperf3` at an address, or receives them with `-R` in `more`.
+    pub fn streams(&self, to: &str, more: &[&str]) {
+        let mut client = self.command("iperf3");
+        let output = client.args(["-c", to, "-n", "64M", "-J"]).args(more).output().expect("ip can be run");
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("iperf3 writes JSON");
+        // The sender reports the end while bytes are still in the buffers of both sockets, and the
+        // receiver does not count those. Linux lets the buffers grow to tens of MiB.
+        let mib = |of: &str| report["end"][of]["bytes"].as_u64().unwrap_or_default() >> 20;
+        assert!(mib("sum_sent") >= 64 && mib("sum_received") >= 16, "{report}");
+    }
+
     /// Starts `iperf3 -s` and waits until it listens.
     pub fn iperf3_server(&self) -> Background {
         let server = Background::start(self.command("iperf3").arg("-s"));

@@ -247,11 +247,7 @@ fn tcp_passes_an_xdp_socket_in_both_directions() {
     assert!(ethtool.args(["-K", "eth0", "tx", "off"]).output().unwrap().status.success());
     let server = outside.iperf3_server();
     for direction in [&[][..], &["-R"]] {
-        let mut client = inside.command("iperf3");
-        let client = client.args(["-c", &outside.ip, "-n", "64M", "-J"]).args(direction);
-        let output = client.stdout(Stdio::piped()).output().unwrap();
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("iperf3 writes JSON");
-        assert!(report["end"]["sum_received"]["bytes"].as_u64() >= Some(50 << 20), "{report}");
+        inside.streams(&outside.ip, direction);
     }
     drop(server);
     taut.ok(["uplink", "remove", card]);
