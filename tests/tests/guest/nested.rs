@@ -100,8 +100,7 @@ fn run(image: &Path, host: &Host<'_>, script: &str) -> String {
             "--foreground",
             "--signal=KILL",
             // Only a host that hangs takes so long: on two idle cores it needs a small part of
-            // that, and at idle priority it goes on when the host tier has ended. `.ci/run` has
-            // more time, so it shows what such a host printed.
+            // that, and at idle priority it goes on when the host tier has ended.
             "1800",
             "qemu-system-x86_64",
             "-machine",

@@ -129,10 +129,13 @@ pub struct QueuePairMemory {
 }
 
 impl QueuePairMemory {
+    /// Longest ring that a fabric without [`Ability::LongRings`](super::Ability::LongRings) finds.
+    const SHORT_RING: Bytes = Bytes(256 << 10);
+
     /// Returns whether only a fabric with [`Ability::LongRings`](super::Ability::LongRings) finds
     /// the rings.
     pub fn has_long_rings(&self) -> bool {
-        self.ring.is_some_and(|ring| ring > Bytes(256 << 10))
+        self.ring.is_some_and(|ring| ring > Self::SHORT_RING)
     }
 
     /// Returns the size of the file.

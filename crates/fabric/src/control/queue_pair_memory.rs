@@ -53,10 +53,10 @@ impl RegionFd {
         &self.file
     }
 
-    /// Where the queue pairs are in the file.
+    /// Returns the part of the file that has the queue pairs.
     pub(super) fn place(&self) -> RegionPlace {
         let QueuePairMemory { offset, size, ring, .. } = self.memory;
-        // A length that is too large is refused as one that is not possible.
+        // The region refuses the greatest number, as every length that is not possible.
         let ring_len = ring.map(|ring| u32::try_from(ring.0).unwrap_or(u32::MAX));
         RegionPlace { offset: offset.0, len: size.0, ring_len }
     }

@@ -215,8 +215,9 @@ enum Plan {
 
 /// Sleeps until a ring may be ready. `before` is what the thread had handled when the call began.
 fn sleep(fd: RawFd, direction: Direction, until: Option<Instant>, before: Handled) -> Woken {
-    // As the kernel does: with a timeout, each signal ends the call.
-    if if until.is_some() { before.has_more() } else { before.is_interrupted() } {
+    // The kernel lets each signal end a call with a timeout.
+    let is_over = if until.is_some() { before.has_more() } else { before.is_interrupted() };
+    if is_over {
         return Woken::Interrupted;
     }
     if spin(fd, direction, until) {

@@ -232,7 +232,7 @@ unsafe fn later(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
 
 /// The signals that the calling thread had handled when a call began. A call that waits in several
 /// steps, each of which may sleep, ends with `EINTR` if one was handled between two of them: within
-/// a step, the kernel says so.
+/// a step, the kernel says so. Handlers that the kernel calls directly are not counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Handled {
     handled: u32,
@@ -240,7 +240,7 @@ pub(crate) struct Handled {
 }
 
 impl Handled {
-    /// Those until now.
+    /// Takes the counts of the calling thread.
     pub(crate) fn until_now() -> Self {
         OWN.with(|own| Self {
             handled: own.handled.load(Relaxed),

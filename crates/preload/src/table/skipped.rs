@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Table;
 
-/// Most calls in a row that do not ask. A close ends the row: the kernel is to say that the number
-/// is not open.
+/// Most calls in a row that do not ask. A close through the C library's `close` or the like
+/// ends the row, so that the kernel says that the number is not open.
 const MOST: u32 = 15;
 
 impl Table {
@@ -16,7 +16,7 @@ impl Table {
     /// first one.
     pub(crate) fn may_skip(&self, fd: RawFd, tick: u32) -> bool {
         let Some(slot) = self.slot(fd) else { return false };
-        // Both only grow.
+        // Tick and number of closes only grow, so a change of either changes the sum.
         let tick = tick.wrapping_add(self.closed.load(Relaxed));
         let skipped = slot.skipped.load(Relaxed);
         if skipped < MOST && slot.tick.load(Relaxed) == tick {

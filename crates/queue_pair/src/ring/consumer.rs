@@ -37,8 +37,8 @@ pub struct Look {
 }
 
 impl<M: Borrow<Memory> + Clone> Consumer<M> {
-    /// The end of an empty ring of a channel whose words are zero. `copying` is the way in
-    /// which its bytes are copied.
+    /// The end of an empty ring of a channel whose words are zero. `copying` is the way in which
+    /// its bytes are copied.
     #[inline]
     pub fn new(channel: Channel<M>, direction: Direction, copying: Copying) -> Self {
         let bytes = channel.ring(direction, copying);

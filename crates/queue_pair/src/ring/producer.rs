@@ -28,8 +28,8 @@ pub struct Producer<M = Arc<Memory>> {
 }
 
 impl<M: Borrow<Memory> + Clone> Producer<M> {
-    /// The end of an empty ring of a channel whose words are zero. `copying` is the way in
-    /// which its bytes are copied.
+    /// The end of an empty ring of a channel whose words are zero. `copying` is the way in which
+    /// its bytes are copied.
     #[inline]
     pub fn new(channel: Channel<M>, direction: Direction, copying: Copying) -> Self {
         let bytes = channel.ring(direction, copying);

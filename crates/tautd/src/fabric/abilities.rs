@@ -54,7 +54,7 @@ pub(super) fn fit(abilities: Abilities, message: &ToFabric) -> Option<Cow<'_, To
         ToFabric::Configure(config) => {
             let mut fitting = config.clone();
             fitting.ports.retain(|port| serves(abilities, port));
-            // It would look for the rings in other places.
+            // A fabric without the ability would look for long rings in other places.
             let paired = fitting.sockets.iter_mut().map(|socket| &mut socket.queue_pairs);
             if !has(Ability::LongRings) {
                 paired.for_each(|memory| _ = memory.take_if(|memory| memory.has_long_rings()));
@@ -98,11 +98,11 @@ fn serves(abilities: Abilities, port: &PortConfig) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use taut_api::fabric::config::{FrontEndRules, QueuePairMemory, SegmentId, SocketConfig, TeamConfig};
+    use taut_api::fabric::config::{QueuePairMemory, SegmentId, SocketConfig, TeamConfig};
     use taut_api::fabric::message::{PacketRing, PacketSocket, XdpMemory, XdpRing, XdpSocket};
-    use taut_api::vmci::Cid;
     use taut_api::{Bytes, MacAddr};
 
+    use super::super::held::tests::socket;
     use super::*;
 
     fn port(id: u16, kind: PortKind) -> PortConfig {
@@ -141,22 +141,12 @@ mod tests {
 
     #[test]
     fn a_fabric_that_knows_no_long_rings_gets_none() {
-        let socket = |ring: Option<Bytes>| {
+        let with_rings = |ring: Option<Bytes>| {
             let memory = QueuePairMemory { inode: 7, offset: Bytes::mib(2), size: Bytes::mib(64), ring };
-            SocketConfig {
-                id: PortId(2),
-                owner: "vm/a/vmci".to_owned(),
-                cid: Cid(3),
-                domains: Vec::new(),
-                unrestricted: false,
-                connections: 1,
-                half_open: 1,
-                front_end: FrontEndRules::default(),
-                queue_pairs: Some(memory),
-            }
+            SocketConfig { queue_pairs: Some(memory), ..socket(PortId(2)) }
         };
         let configure = |sockets| ToFabric::Configure(FabricConfig { sockets, ..FabricConfig::default() });
-        let [long, short, unsaid] = [Some(Bytes::mib(1)), Some(Bytes(256 << 10)), None].map(socket);
+        let [long, short, unsaid] = [Some(Bytes::mib(1)), Some(Bytes(256 << 10)), None].map(with_rings);
         let without = SocketConfig { queue_pairs: None, ..long.clone() };
         let wanted = configure(vec![long, short.clone(), unsaid.clone()]);
         let earlier = Abilities::from_iter([Ability::QueuePairs]);

@@ -270,7 +270,7 @@ impl Held {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::os::unix::net::UnixStream;
 
     use taut_api::Bytes;
@@ -313,7 +313,8 @@ mod tests {
         assert!(!held.has_queue_pairs(PORT, 8), "the VM is off");
     }
 
-    fn socket(id: PortId) -> SocketConfig {
+    /// A VMCI device without queue pairs.
+    pub(in crate::fabric) fn socket(id: PortId) -> SocketConfig {
         SocketConfig {
             id,
             owner: "vm/a/vmci".to_owned(),

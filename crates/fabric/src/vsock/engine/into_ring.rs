@@ -199,9 +199,9 @@ impl RingTurn<'_> {
         }
         let has_more = end.into.publish();
         let unread = end.into.used()?;
-        let mut is_told = false;
+        let mut knows_end = false;
         if flow.ended && !flow.has_payload() {
-            is_told = end.tell_end(end_of(flow));
+            knows_end = end.tell_end(end_of(flow));
             flow.is_read |= unread == 0;
         }
         let full = unread == end.into.size();
@@ -231,25 +231,25 @@ impl RingTurn<'_> {
             // Packets that wait until the payload is there.
             sched.turns.queue_packets(*flow_id, connection);
         }
-        self.signal(has_more, is_told, unread);
+        self.signal(has_more, knows_end, unread);
         Ok(())
     }
 
     /// Signals the receiver's program if it waits for bytes and its ring has more, or if it was
     /// told of the end. The signal of a stream may be held back until a later look.
-    fn signal(&mut self, has_more: bool, is_told: bool, unread: u32) {
+    fn signal(&mut self, has_more: bool, knows_end: bool, unread: u32) {
         let Self { flow: FlowId { from, .. }, connection, pairs, .. } = self;
         let Some(end) = pairs.end(connection, from.other()) else { return };
         // Only a look or a move that follows can release the signal, and only rings are looked at.
         let is_stream = connection.is_by_rings(*from) && connection.exchanges.is_stream_of(*from);
         let flow = &mut connection.flows[*from];
         let goes_on = flow.look_is_due || flow.moves;
-        let may_wait = is_stream && goes_on && !flow.ended && unread < end.into.size() / 2;
-        if may_wait && has_more && flow.signals.hold() {
+        let may_be_held = is_stream && goes_on && !flow.ended && unread < end.into.size() / 2;
+        if may_be_held && has_more && flow.signals.hold() {
             return;
         }
         let is_due = (flow.signals.release() | has_more) && end.into.must_signal();
-        if is_due || is_told {
+        if is_due || knows_end {
             let control = end.control;
             pairs.signal(control);
         }

@@ -114,7 +114,7 @@ impl VsockSwitch {
         let waited_for_room = end.into.is_waiting();
         end.into.stop_waiting();
         connection.flows[side].empty_looks = 0;
-        connection.flows[side].signals.begin();
+        connection.flows[side].signals.forget_looks();
         if waited_for_room {
             connection.flows[side.other()].empty_looks = 0;
         }

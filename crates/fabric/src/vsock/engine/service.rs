@@ -147,7 +147,7 @@ impl VsockSwitch {
     pub(super) fn begin_rings(&mut self, id: ConnId, side: Side) {
         let Some(connection) = self.table.get_mut(id) else { return };
         connection.flows[side].empty_looks = 0;
-        connection.flows[side].signals.begin();
+        connection.flows[side].signals.forget_looks();
         if connection.has_left[side] {
             self.pairs.note_left(connection);
         } else if connection.flows[side].ended {

@@ -97,7 +97,8 @@ pub(crate) struct Flow {
     pub(crate) look_is_due: bool,
     /// Number of looks since a ring of the flow last had bytes or room.
     pub(crate) empty_looks: u8,
-    /// Whether the receiver's program is signalled after a move into its ring.
+    /// The rule that decides whether the receiver's program is signalled after a move into its
+    /// ring.
     pub(crate) signals: SignalPace,
     /// The receiver knows of the connection's end, or cannot be told: nothing more is sent to it.
     /// Differs from [`State::Over`](super::State::Over), which says that the connection has ended;

@@ -14,7 +14,7 @@ const LOOKS: u8 = 4;
 /// Most moves in a row whose signal is held back.
 const MOST_HELD: u8 = 3;
 
-/// What decides about the signals of a flow.
+/// The rule that decides which signals of a flow are held back, with its counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SignalPace {
     /// Looks in a row that have found bytes.
@@ -30,9 +30,9 @@ impl SignalPace {
         self.looks = if found { self.looks.saturating_add(1) } else { 0 };
     }
 
-    /// Begins anew: the sender had paused and has rung a bell, or has another ring.
+    /// Forgets the looks so far: the sender had paused and has rung a bell, or has another ring.
     #[inline]
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn forget_looks(&mut self) {
         self.looks = 0;
     }
 
@@ -75,7 +75,7 @@ mod tests {
             assert_eq!([(); 4].map(|()| pace.hold()), [true, true, true, false]);
             assert!(pace.is_held() && pace.release() && !pace.release());
         }
-        pace.begin();
+        pace.forget_looks();
         assert!(!pace.hold() && !pace.is_held());
         for _ in 0..100 {
             pace.on_look(true);

@@ -17,7 +17,7 @@ use crate::vsock::proto::ChannelIdx;
 /// Identity of a file in memory: its device and its inode.
 type FileId = (u64, u64);
 
-/// Where a guest's region is in its file.
+/// The part of a file that is a guest's region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionPlace {
     /// Offset of the region in the file, in bytes.
@@ -82,6 +82,7 @@ impl GuestRegion {
     /// Maps a region of a file. The file may not be able to shrink.
     pub(crate) fn map(file: &OwnedFd, place: RegionPlace) -> Result<Self, RegionRefused> {
         let RegionPlace { offset, len, ring_len } = place;
+        // A length that is not possible has an error of its own.
         Geometry::of(len)?;
         let geometry = Geometry::made_with(len, ring_len);
         let ring_len = ring_len.unwrap_or_default();

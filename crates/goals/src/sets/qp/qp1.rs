@@ -27,7 +27,7 @@ pub(super) const ROW: Row = Row {
     id: "QP1",
     what: "one session, one way, through queue pairs of both guests, beside the best TCP of one session and five: \
            programs with the client library; iperf3, and a C program that writes in a loop, with the preload library",
-    on: "two QEMU guests with Debian's oldest kernel, then two with the newest",
+    on: "two QEMU guests with Debian's oldest kernel, then two with the newest; 64 MiB of queue pairs each (rings of 1 MiB)",
     goals: &[
         Goal::new("QP1-client-oldest-256", SMALL),
         Goal::new("QP1-client-oldest-4096", PAGES),

@@ -38,7 +38,8 @@ const POLLED_MAP: &str = "/tmp/polled.map";
 /// What both guests run: a shell for the host.
 const SCRIPT: &str = "socat VSOCK-LISTEN:5000,fork,reuseaddr EXEC:sh\n";
 
-/// Size of the memory for queue pairs, unless a row says otherwise.
+/// Size of the memory for queue pairs, unless a row says otherwise: the least one with the longest
+/// rings.
 pub(super) const QUEUE_PAIRS: &str = "64MiB";
 
 /// Share of a sample's bytes that have to go through queue pairs. The other ones are bytes before
