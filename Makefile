@@ -51,10 +51,11 @@ build-tested: guest
 	$(CARGO) test $(TIERS) --no-run
 
 # Guests unpack this binary into their memory. Without symbols it is a tenth as large.
+# Images may be made of it just now, so it is replaced only by another one, and at once.
 .PHONY: guest
 guest: ## Build the static binary for inside a VM
 	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --profile $(PROFILE) -p taut-guest --target $(TRIPLE)
-	@mkdir -p $(BIN) && rm -f $(BIN)/taut-guest && cp -p $(GUEST) $(BIN)/taut-guest
+	@mkdir -p $(BIN) && { cmp -s $(GUEST) $(BIN)/taut-guest || { cp -p $(GUEST) $(BIN)/taut-guest.new && mv $(BIN)/taut-guest.new $(BIN)/taut-guest; }; }
 
 .PHONY: pump
 pump: ## Build qp_pump, which measures queue pairs inside VMs: target/release/qp_pump

@@ -113,7 +113,6 @@ pub(crate) fn lost(number: RawFd) {
 /// Prepares that the program closes a descriptor. Fails with `EBADF` for a hidden descriptor, whose
 /// number the program cannot know.
 pub(crate) fn closing(fd: RawFd) -> Result<(), Errno> {
-    TABLE.note_close();
     match TABLE.get(fd) {
         Held::Hidden(_) if is_there(fd) => return Err(Errno::BADF),
         Held::Hidden(_) => lost(fd),

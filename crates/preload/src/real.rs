@@ -175,6 +175,7 @@ real! {
     vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     sigaction(signal: c_int, action: *const libc::sigaction, before: *mut libc::sigaction) -> c_int;
+    siginterrupt(signal: c_int, ends_calls: c_int) -> c_int;
     pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
     // These return pointers.
     signal(signal: c_int, handler: sighandler_t) -> isize;

@@ -25,7 +25,9 @@ use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix};
 
 pub(crate) use blocked::{Blocked, first_handler};
-pub(crate) use deferred::{Directly, Handled, Handling, Undisturbed, defer, defer_signals, thread_is_new};
+pub(crate) use deferred::{
+    Directly, Handled, Handling, Undisturbed, defer, defer_signals, restarts, thread_is_new,
+};
 pub(crate) use faults::{FAULTS, are_faults_handled, faults_are_handled, look_for_fault_handlers};
 pub(crate) use pieces::{Pieces, Room};
 pub(crate) use shared::{Lock, Locked, Record, process_is_new, records};

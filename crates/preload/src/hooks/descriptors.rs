@@ -29,13 +29,16 @@ pub(crate) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     if let Err(error) = guard(Ok(()), || closing(fd)) {
         return fail(error);
     }
-    if listens {
+    let result = if listens {
         // A close ends the record locks of the whole process (`man 2 fcntl`), also that of an
         // accept.
-        return guard(Ok(()), || in_turn(|| sys::close(fd))).map_or_else(fail, |()| 0);
-    }
-    // SAFETY: takes a number only.
-    unsafe { real::close(fd) }
+        guard(Ok(()), || in_turn(|| sys::close(fd))).map_or_else(fail, |()| 0)
+    } else {
+        // SAFETY: takes a number only.
+        unsafe { real::close(fd) }
+    };
+    TABLE.note_close();
+    result
 }
 
 /// `close_range(2)`: spares the hidden descriptors of listeners outside the range.
@@ -76,7 +79,9 @@ pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: 
         from = fd.checked_add(1).filter(|next| *next <= last);
     }
     // SAFETY: takes numbers only.
-    from.map_or(0, |start| unsafe { real::close_range(start, last, flags) })
+    let result = from.map_or(0, |start| unsafe { real::close_range(start, last, flags) });
+    TABLE.note_close();
+    result
 }
 
 /// `closefrom(3)`.

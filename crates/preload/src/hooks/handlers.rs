@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use libc::sighandler_t;
 
 use super::guard;
-use crate::sys::{Directly, FAULTS, Handling, defer, faults_are_handled};
+use crate::sys::{Directly, FAULTS, Handling, defer, faults_are_handled, restarts};
 use crate::{gather, real, waiting};
 
 /// Prepares that the program handles a signal, unless it is one of its own instructions.
@@ -53,6 +53,21 @@ pub(crate) unsafe extern "C" fn sigaction(
         known.show(unsafe { &mut *before });
     }
     if !action.is_null() {
+        waiting::handlers_changed();
+    }
+    result
+}
+
+/// `siginterrupt(3)`.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn siginterrupt(signal: c_int, ends_calls: c_int) -> c_int {
+    // SAFETY: takes numbers only.
+    let result = unsafe { real::siginterrupt(signal, ends_calls) };
+    if result == 0 {
+        restarts(signal, ends_calls == 0);
         waiting::handlers_changed();
     }
     result

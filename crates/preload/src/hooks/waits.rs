@@ -9,7 +9,7 @@ mod select;
 use std::ffi::c_int;
 use std::time::Duration;
 
-use libc::{nfds_t, timespec};
+use libc::{nfds_t, sigset_t, timespec};
 use rustix::process::{Resource, getrlimit};
 
 use crate::listener::arm;
@@ -41,6 +41,28 @@ fn is_refused(count: nfds_t) -> bool {
 fn spec(time: Duration) -> timespec {
     let seconds = libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX);
     timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() }
+}
+
+/// How long a call may wait.
+#[derive(Debug, Clone, Copy)]
+struct WaitLimit {
+    /// `None` for no limit.
+    time: Option<Duration>,
+    /// The call has a set of signals of its own, which are blocked meanwhile. A signal that the
+    /// thread handles between two steps of the call may be one of them, and does not end the call.
+    has_signals: bool,
+}
+
+impl WaitLimit {
+    /// The limit of a call without a set of signals.
+    fn of(time: Option<Duration>) -> Self {
+        Self { time, has_signals: false }
+    }
+
+    /// The limit of a call with a set of signals, or null.
+    fn with(time: Option<Duration>, signals: *const sigset_t) -> Self {
+        Self { time, has_signals: !signals.is_null() }
+    }
 }
 
 /// A limit in milliseconds; `None` for none.

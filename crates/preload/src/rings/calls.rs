@@ -128,7 +128,8 @@ pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<
                     return Some(Ok(count));
                 };
                 let ended = guard(true, || Pair::now(fd).is_none_or(|pair| pair.has_ended()));
-                if ended || until.is_some_and(|until| Instant::now() >= until) {
+                let is_over = until.is_some_and(|until| Instant::now() >= until);
+                if ended || is_over || before.has_more() {
                     return Some(Ok(count));
                 }
                 pause();
@@ -152,7 +153,7 @@ pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<
             guard((), || Pair::now(fd).iter().for_each(Pair::found_nothing));
             return end(Errno::AGAIN);
         };
-        match sleep(fd, Direction::In, until, before) {
+        match sleep(fd, Direction::In, until, Interruption { before, by_all: until.is_some() || done > 0 }) {
             Woken::Ready => {}
             Woken::TimedOut => return end(Errno::AGAIN),
             Woken::Interrupted => return end(Errno::INTR),
@@ -193,7 +194,7 @@ pub(crate) fn send(fd: RawFd, pieces: &Pieces<'_>, flags: i32) -> Option<Answer>
             guard((), || Pair::now(fd).iter().for_each(Pair::found_nothing));
             return end(Errno::AGAIN);
         };
-        match sleep(fd, Direction::Out, until, before) {
+        match sleep(fd, Direction::Out, until, Interruption { before, by_all: until.is_some() || done > 0 }) {
             Woken::Ready => {}
             Woken::TimedOut => return end(Errno::AGAIN),
             Woken::Interrupted => return end(Errno::INTR),
@@ -213,13 +214,24 @@ enum Plan {
     Poll(Polled, u32),
 }
 
-/// Sleeps until a ring may be ready. `before` is what the thread had handled when the call began.
-fn sleep(fd: RawFd, direction: Direction, until: Option<Instant>, before: Handled) -> Woken {
-    // The kernel lets each signal end a call with a timeout.
-    let is_over = if until.is_some() { before.has_more() } else { before.is_interrupted() };
-    if is_over {
-        return Woken::Interrupted;
+/// Signals that end a call.
+#[derive(Debug, Clone, Copy)]
+struct Interruption {
+    /// What the thread had handled when the call began.
+    before: Handled,
+    /// Each signal ends the call, also one whose handler has `SA_RESTART`: the socket has a
+    /// timeout, or the call has moved something.
+    by_all: bool,
+}
+
+impl Interruption {
+    fn has_come(self) -> bool {
+        if self.by_all { self.before.has_more() } else { self.before.is_interrupted() }
     }
+}
+
+/// Sleeps until a ring may be ready.
+fn sleep(fd: RawFd, direction: Direction, until: Option<Instant>, interruption: Interruption) -> Woken {
     if spin(fd, direction, until) {
         return Woken::Ready;
     }
@@ -236,6 +248,7 @@ fn sleep(fd: RawFd, direction: Direction, until: Option<Instant>, before: Handle
     });
     let (polled, index) = match plan {
         Plan::Again => return Woken::Ready,
+        Plan::Pause if interruption.has_come() => return Woken::Interrupted,
         Plan::Pause => {
             pause();
             return Woken::Ready;
@@ -246,8 +259,10 @@ fn sleep(fd: RawFd, direction: Direction, until: Option<Instant>, before: Handle
         .map(|(fd, events)| libc::pollfd { fd, events, revents: 0 });
     let soon = polled.is_short.then(|| Instant::now() + Duration::from_millis(AFTER_HANGUP));
     let first = [until, soon].into_iter().flatten().min();
-    let signals = if until.is_some() { Signals::Interrupt } else { Signals::Restart };
-    let woken = wait_for(&mut both, first, signals);
+    let signals = if interruption.by_all { Signals::Interrupt } else { Signals::Restart };
+    // Directly before the sleep, which a signal ends from then on.
+    let woken =
+        if interruption.has_come() { Woken::Interrupted } else { wait_for(&mut both, first, signals) };
     guard((), || {
         let [control, stream] = both.map(|one| one.revents);
         if let Some(pair) = Pair::by_index(fd, index, polled.control) {

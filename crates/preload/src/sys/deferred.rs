@@ -145,14 +145,19 @@ pub(crate) fn defer(signal: c_int, action: &mut sigaction) -> bool {
     }
     let handler = std::ptr::with_exposed_provenance_mut(action.sa_sigaction);
     Handling { handler, with_info: action.sa_flags & libc::SA_SIGINFO != 0 }.store(signal);
-    if action.sa_flags & libc::SA_RESTART != 0 {
+    restarts(signal, action.sa_flags & libc::SA_RESTART != 0);
+    action.sa_sigaction = own_address();
+    action.sa_flags |= libc::SA_SIGINFO;
+    true
+}
+
+/// Notes whether calls go on after a signal's handler.
+pub(crate) fn restarts(signal: c_int, go_on: bool) {
+    if go_on {
         RESTARTING.fetch_or(bit(signal), SeqCst);
     } else {
         RESTARTING.fetch_and(!bit(signal), SeqCst);
     }
-    action.sa_sigaction = own_address();
-    action.sa_flags |= libc::SA_SIGINFO;
-    true
 }
 
 /// Has signals blocked by system calls while a handler of the program is direct.

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Table;
 
-/// Most calls in a row that do not ask. A close through the C library's `close` or the like
-/// ends the row, so that the kernel says that the number is not open.
+/// Most calls in a row that do not ask. A close through the C library's `close` or the like ends
+/// the row, so that the kernel says that the number is not open. A close by a system call of the
+/// program's own, or by `fclose`, does not.
 const MOST: u32 = 15;
 
 impl Table {
@@ -28,7 +29,7 @@ impl Table {
         false
     }
 
-    /// Notes that the program closes a descriptor.
+    /// Notes that the program has closed descriptors.
     pub(crate) fn note_close(&self) {
         self.closed.fetch_add(1, Relaxed);
     }

@@ -7,14 +7,14 @@ use libc::{epoll_event, sigset_t, timespec};
 use rustix::io::Errno;
 
 use super::super::{fail, guard};
-use super::{duration, milliseconds, spec};
+use super::{WaitLimit, duration, milliseconds, spec};
 use crate::rings::{self, Watching};
 use crate::state::TABLE;
 use crate::sys::{Handled, briefly};
 use crate::{datagram, gather, real};
 
-/// Calls a function of the kind of `epoll_wait`, also for connections with rings. `time` is the
-/// program's limit. `real` gets another one for calls that are repeated.
+/// Calls a function of the kind of `epoll_wait`, also for connections with rings. `limit` is the
+/// program's. `real` gets another time for calls that are repeated.
 ///
 /// # Safety
 /// `events` has room for `count` events.
@@ -22,7 +22,7 @@ unsafe fn epoll(
     instance: c_int,
     events: *mut epoll_event,
     count: c_int,
-    time: Option<Duration>,
+    limit: WaitLimit,
     real: impl Fn(c_int, Option<Duration>) -> c_int,
 ) -> c_int {
     if datagram::may_be_inherited() {
@@ -40,7 +40,7 @@ unsafe fn epoll(
     }
     let result = if by_rings {
         // SAFETY: as the caller promises.
-        unsafe { epoll_rings(instance, events, count, time, real) }
+        unsafe { epoll_rings(instance, events, count, limit, real) }
     } else {
         real(count, None)
     };
@@ -56,7 +56,7 @@ unsafe fn epoll_rings(
     instance: c_int,
     events: *mut epoll_event,
     count: c_int,
-    time: Option<Duration>,
+    WaitLimit { time, has_signals }: WaitLimit,
     real: impl Fn(c_int, Option<Duration>) -> c_int,
 ) -> c_int {
     // SAFETY: takes nothing. This function has no destructors.
@@ -77,7 +77,13 @@ unsafe fn epoll_rings(
             return real(count, None);
         };
         let room = c_int::try_from(round.room(count as usize)).unwrap_or(count);
-        let found = if room > 0 { real(room, round.time(until)) } else { 0 };
+        let time = round.time(until);
+        // Directly before the sleep, which a signal ends from then on.
+        if time.is_none_or(|time| !time.is_zero()) && !has_signals && before.has_more() {
+            guard(0, || round.finish(&mut [], 0));
+            return fail(Errno::INTR);
+        }
+        let found = if room > 0 { real(room, time) } else { 0 };
         if found < 0 {
             return found;
         }
@@ -89,9 +95,6 @@ unsafe fn epoll_rings(
         });
         if found > 0 || !waits || until.is_some_and(|until| Instant::now() >= until) {
             return found;
-        }
-        if before.has_more() {
-            return fail(Errno::INTR);
         }
     }
 }
@@ -114,7 +117,7 @@ pub(crate) unsafe extern "C-unwind" fn epoll_wait(
 ) -> c_int {
     // SAFETY: as the caller promises.
     unsafe {
-        epoll(instance, events, count, milliseconds(timeout), |count, time| {
+        epoll(instance, events, count, WaitLimit::of(milliseconds(timeout)), |count, time| {
             real::epoll_wait(instance, events, count, time.map_or(timeout, in_milliseconds))
         })
     }
@@ -134,7 +137,7 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait(
 ) -> c_int {
     // SAFETY: as the caller promises.
     unsafe {
-        epoll(instance, events, count, milliseconds(timeout), |count, time| {
+        epoll(instance, events, count, WaitLimit::with(milliseconds(timeout), signals), |count, time| {
             real::epoll_pwait(instance, events, count, time.map_or(timeout, in_milliseconds), signals)
         })
     }
@@ -154,7 +157,9 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait2(
 ) -> c_int {
     // SAFETY: as the caller promises.
     unsafe {
-        epoll(instance, events, count, duration(timeout), |count, time| match time.map(spec) {
+        epoll(instance, events, count, WaitLimit::with(duration(timeout), signals), |count, time| match time
+            .map(spec)
+        {
             Some(time) => real::epoll_pwait2(instance, events, count, &raw const time, signals),
             None => real::epoll_pwait2(instance, events, count, timeout, signals),
         })

@@ -8,7 +8,7 @@ use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 use rustix::io::Errno;
 
 use super::super::{fail, guard};
-use super::{duration, is_refused, milliseconds, spec, vmci_known, vmci_of};
+use super::{WaitLimit, duration, is_refused, milliseconds, spec, vmci_known, vmci_of};
 use crate::readiness::{Polled, READABLE};
 use crate::rings::{self, Polling};
 use crate::state::TABLE;
@@ -16,15 +16,15 @@ use crate::sys::{Handled, briefly};
 use crate::{datagram, gather, real};
 
 /// Calls a function of the kind of `poll` with the VMCI sockets of the listeners among `polled`,
-/// and with the rings of connections. `time` is the program's limit. `real` gets another one for
-/// calls that are repeated.
+/// and with the rings of connections. `limit` is the program's. `real` gets another time for calls
+/// that are repeated.
 ///
 /// # Safety
 /// `polled` points to `count` structures.
 pub(super) unsafe fn poll_both(
     polled: *mut pollfd,
     count: nfds_t,
-    time: Option<Duration>,
+    limit: WaitLimit,
     real: impl Fn(*mut pollfd, nfds_t, Option<timespec>) -> c_int,
 ) -> c_int {
     if datagram::may_be_inherited() && !polled.is_null() && !is_refused(count) {
@@ -35,13 +35,13 @@ pub(super) unsafe fn poll_both(
     }
     if polled.is_null() || !gather::is_on() || is_refused(count) {
         // SAFETY: as the caller promises.
-        return unsafe { poll_rings(polled, count, time, real) };
+        return unsafe { poll_rings(polled, count, limit, real) };
     }
     // SAFETY: as the caller promises.
     unsafe { count_waits(polled, count, true) };
     guard((), gather::flush_all);
     // SAFETY: as the caller promises.
-    let result = unsafe { poll_rings(polled, count, time, real) };
+    let result = unsafe { poll_rings(polled, count, limit, real) };
     // SAFETY: as the caller promises.
     unsafe { count_waits(polled, count, false) };
     result
@@ -67,7 +67,7 @@ unsafe fn count_waits(polled: *const pollfd, count: nfds_t, begins: bool) {
 unsafe fn poll_rings(
     polled: *mut pollfd,
     count: nfds_t,
-    time: Option<Duration>,
+    WaitLimit { time, has_signals }: WaitLimit,
     real: impl Fn(*mut pollfd, nfds_t, Option<timespec>) -> c_int,
 ) -> c_int {
     // SAFETY: as the caller promises.
@@ -105,9 +105,16 @@ unsafe fn poll_rings(
             // `None` would mean the program's own limit.
             None => real(polled, count, None),
         };
+        let sleeps = limit.is_none_or(|limit| limit != spec(Duration::ZERO));
+        // Directly before the sleep, which a signal ends from then on.
+        if sleeps && !has_signals && before.has_more() {
+            guard((), || round.give_up(all()));
+            drop(ManuallyDrop::into_inner(round));
+            return fail(Errno::INTR);
+        }
         // SAFETY: these are the structures of the round.
         let result = unsafe {
-            let (all, sleeps) = (round.all(), limit.is_none_or(|limit| limit != spec(Duration::ZERO)));
+            let all = round.all();
             poll_listeners(all.as_mut_ptr(), all.len() as nfds_t, sleeps, each)
         };
         if result < 0 {
@@ -119,9 +126,6 @@ unsafe fn poll_rings(
         drop(ManuallyDrop::into_inner(round));
         if result > 0 || !waits || until.is_some_and(|until| Instant::now() >= until) {
             return result;
-        }
-        if before.has_more() {
-            return fail(Errno::INTR);
         }
     }
 }
@@ -163,7 +167,7 @@ unsafe fn poll_listeners(
 pub(crate) unsafe extern "C-unwind" fn poll(polled: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: as the caller promises.
     unsafe {
-        poll_both(polled, count, milliseconds(timeout), |polled, count, limit| match limit {
+        poll_both(polled, count, WaitLimit::of(milliseconds(timeout)), |polled, count, limit| match limit {
             Some(limit) => real::ppoll(polled, count, &raw const limit, std::ptr::null()),
             None => real::poll(polled, count, timeout),
         })
@@ -201,9 +205,11 @@ pub(crate) unsafe extern "C-unwind" fn ppoll(
 ) -> c_int {
     // SAFETY: as the caller promises.
     unsafe {
-        poll_both(polled, count, duration(timeout), |polled, count, limit| match limit {
-            Some(limit) => real::ppoll(polled, count, &raw const limit, signals),
-            None => real::ppoll(polled, count, timeout, signals),
+        poll_both(polled, count, WaitLimit::with(duration(timeout), signals), |polled, count, limit| {
+            match limit {
+                Some(limit) => real::ppoll(polled, count, &raw const limit, signals),
+                None => real::ppoll(polled, count, timeout, signals),
+            }
         })
     }
 }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::super::{fail, guard};
 use super::poll::poll_both;
-use super::{duration, spec, vmci_of};
+use super::{WaitLimit, duration, spec, vmci_of};
 use crate::readiness::{Selected, USUAL, limited, words};
 use crate::rings::{self, Polling, Selecting, select_plainly, selected};
 use crate::state::TABLE;
@@ -105,7 +105,7 @@ unsafe fn select_rings(
     limit.started.set(Some(started));
     // SAFETY: these are the structures of the list; the set of signals is the caller's.
     let result = unsafe {
-        poll_both(pointer, len, limit.time, |polled, count, now| {
+        poll_both(pointer, len, WaitLimit::with(limit.time, limit.signals), |polled, count, now| {
             let left = || limit.time.map(|time| spec(time.saturating_sub(started.elapsed())));
             match now.or_else(left) {
                 Some(time) => real::ppoll(polled, count, &raw const time, limit.signals),
