@@ -1,22 +1,23 @@
 //! Signals during blocking calls.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::calls::{
-    HANDLED, accept4, bind, close, connect, handle, listen, pipe, poll, receive_timeout, socket, start_child,
-    wait_child, with_alarms, write,
+    HANDLED, accept4, bind, close, connect, handle, listen, pipe, poll, receive_timeout, recv, socket,
+    start_child, wait_child, with_alarms, write,
 };
-use crate::{Scenario, listener};
+use crate::{Scenario, listener, pair};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("children_end_during_accept", children_end_during_accept),
     ("accept_is_interrupted", accept_is_interrupted),
     ("connect_is_interrupted", connect_is_interrupted),
+    ("receives_are_interrupted", receives_are_interrupted),
 ];
 
 /// A forking server handles `SIGCHLD` with `SA_RESTART`, and other signals without.
@@ -60,6 +61,24 @@ fn accept_is_interrupted() {
     handle(libc::SIGALRM, libc::SA_RESTART);
     receive_timeout(fd, 10_000).unwrap();
     println!("with a time limit: {:?}", with_alarms(|| accept4(fd, 0)));
+    println!("handled: {}", HANDLED.load(Relaxed) >= 3);
+}
+
+/// A signal ends a receive that waits, and one that has got a part, whatever its handler's flags.
+fn receives_are_interrupted() {
+    let (client, mut server) = pair();
+    let fd = client.as_raw_fd();
+    for flags in [0, libc::SA_RESTART] {
+        handle(libc::SIGALRM, flags);
+        server.write_all(b"part").unwrap();
+        println!("bytes: {:#x}", poll(fd, libc::POLLIN, -1));
+        for more in [libc::MSG_PEEK, 0] {
+            let flags = libc::MSG_WAITALL | more;
+            println!("a part: {:?}", with_alarms(|| recv(fd, &mut [0; 8], flags)));
+        }
+    }
+    handle(libc::SIGALRM, 0);
+    println!("nothing: {:?}", with_alarms(|| recv(fd, &mut [0; 8], 0)));
     println!("handled: {}", HANDLED.load(Relaxed) >= 3);
 }
 

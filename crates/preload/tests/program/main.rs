@@ -137,7 +137,7 @@ enum By {
 const NOT_BY_RINGS: [&str; 1] = ["another_program_inherits"];
 
 /// Scenarios that move bytes, so that connections must get channels.
-const BY_RINGS: [&str; 23] = [
+const BY_RINGS: [&str; 24] = [
     "bulk_and_half_close",
     "flags_of_recv",
     "pieces",
@@ -159,6 +159,7 @@ const BY_RINGS: [&str; 23] = [
     "one_thread_gets_an_edge",
     "instances_are_watched",
     "closed_entries_of_poll",
+    "receives_are_interrupted",
     "unused_entries_of_poll",
     "select_beyond_its_usual_size",
 ];
@@ -281,6 +282,7 @@ same_as_tcp! {
     one_thread_gets_an_edge 1..=1;
     instances_are_watched 4..=4;
     closed_entries_of_poll 1..=1;
+    receives_are_interrupted 1..=1;
     unused_entries_of_poll 1..=1;
     select_beyond_its_usual_size 2..=2;
 }
