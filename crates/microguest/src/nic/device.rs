@@ -12,7 +12,7 @@ use taut_virtq::driver::{RxDriver, TxDriver};
 use taut_virtq::features;
 use taut_virtq::header::{self, NetHeader};
 
-use super::checksum;
+use super::{checksum, keep_alive};
 use crate::queues::{Queues, no_room};
 
 /// Bytes of an Ethernet header.
@@ -246,6 +246,7 @@ impl phy::TxToken for TxToken<'_> {
         card.sent.clear();
         card.sent.resize(len, 0);
         let result = write(&mut card.sent);
+        keep_alive::make_harmless(&mut card.sent);
         let segment = meta.segmentation_offload_size;
         let header =
             if checksum { checksum::leave_to_device(&mut card.sent, segment) } else { NetHeader::default() };
