@@ -48,7 +48,10 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
         require(are_there, "frames of the reserved class are missing")?;
         results.record(reservation, [number("off_percent")?, number("used_percent")?], detail.clone());
         let times = [number("p99_ms")?, number("p50_ms")?, number("p999_ms")?];
-        results.record(queueing, times, format!("{} frames", shown(arrived)));
+        let look = shown(number("look_p99_ms")?);
+        let detail =
+            format!("{} frames; p99 of the time between two looks outside {look} ms", shown(arrived));
+        results.record(queueing, times, detail);
     }
     results.record("UP7-limit", [number("limit.off_percent")?], detail);
     Ok(())
