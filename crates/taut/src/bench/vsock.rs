@@ -1,10 +1,12 @@
 //! `taut bench vsock`: VMCI sockets at many message and socket sizes, and queue pairs and TCP
 //! beside them, as netperf in S2.
 
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use taut_api::error::ErrorKind;
+use taut_api::link::Link;
 use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::{ApiError, Bytes};
@@ -23,6 +25,8 @@ use crate::progress::Progress;
 
 /// Context ID of the host, as VMs see it (virtio 1.2, 5.10.4).
 const HOST: u32 = 2;
+/// Longest wait for the link of a VMCI device.
+const LINK_PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -116,6 +120,7 @@ pub(super) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
         let _progress = Progress::start(&what);
         [parties.join(client, &args.sender)?, parties.join(client, &args.receiver)?]
     };
+    [&args.sender, &args.receiver].into_iter().try_for_each(|end| await_link(client, end))?;
     let ways = Ways::find(&mut parties, client, ends, &args.against)?;
     let cells = measure(args, client, &mut parties, &ways)?;
     let [sender, receiver] = ends.map(|id| parties.describe(id));
@@ -254,6 +259,26 @@ impl Ways {
                 Line::to(parties, self.ends, to, Some(own), measurement)
             }
         }
+    }
+}
+
+/// Waits until the link of a VM's VMCI device is up: an agent may answer before the driver of the
+/// device has started.
+fn await_link(client: &Client, end: &EndPoint) -> Result<(), ApiError> {
+    let EndPoint::Vm(name) = end else { return Ok(()) };
+    let asked = Instant::now();
+    loop {
+        let vm: Vm = client.get(&path::VM.of(name))?;
+        let Some(vmci) = vm.status.vmci.filter(|vmci| vmci.link != Link::Up) else { return Ok(()) };
+        if asked.elapsed() > LINK_PATIENCE {
+            let reason = vmci.reason.unwrap_or_else(|| "the reason is not known".to_owned());
+            return Err(ApiError::new(
+                ErrorKind::Unavailable,
+                format!("the VMCI device of {name} is not up: {reason}"),
+                "start the driver in the guest (modprobe vmw_vsock_virtio_transport); `taut vmci list` shows devices",
+            ));
+        }
+        sleep(Duration::from_millis(25));
     }
 }
 
