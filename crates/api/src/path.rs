@@ -74,6 +74,10 @@ pub const PNICS: &str = "/v1/pnics";
 pub const PNIC: NamedPath = NamedPath("/v1/pnics/{name}");
 /// All ports of the fabric.
 pub const PORTS: &str = "/v1/ports";
+/// Counts and rates of all ports within a period.
+pub const PORT_STATISTICS: &str = "/v1/statistics/ports";
+/// Times of all VMs of the host within a period.
+pub const VM_STATISTICS: &str = "/v1/statistics/vms";
 /// Frames of one port, as they pass.
 pub const PORT_CAPTURE: PortPath = PortPath("/v1/ports/{port}/capture");
 /// The event log.

@@ -66,6 +66,9 @@ enum Command {
     /// Show ports and their counters; attach vhost-user front ends that taut did not start
     #[command(subcommand)]
     Port(commands::port::Command),
+    /// Show averages of what ports send, receive and drop, over any period
+    #[command(subcommand)]
+    Net(commands::net::Command),
     /// Capture the frames of a port, as lines or as pcapng
     Capture(commands::capture::Args),
     /// Show VMCI devices and their counters
@@ -129,6 +132,7 @@ fn run(cli: Cli) -> Result<ExitCode, ApiError> {
         Command::Netns(command) => commands::netns::run(command, &client, out),
         Command::Netdev(command) => commands::netdev::run(command, &client, out),
         Command::Port(command) => commands::port::run(command, &client, out),
+        Command::Net(command) => commands::net::run(command, &client, out),
         Command::Capture(args) => commands::capture::run(&args, &client, out),
         Command::Vmci(command) => commands::vmci::run(&command, &client, format),
         Command::Events(args) => commands::events::run(&args, &client, format),

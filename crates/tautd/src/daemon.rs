@@ -31,6 +31,7 @@ use crate::http::{self, App};
 use crate::inbox::{Inbox, Message};
 use crate::process::OomScore;
 use crate::reconcile::{Parts, Reconciler};
+use crate::statistics::{Sources, Statistics};
 use crate::store::Store;
 use crate::vms::Vms;
 
@@ -81,6 +82,9 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     let listener = listen(&socket, app.roles.members().group)?;
     let store = app.store.clone();
     parts.vms.console().start(store.clone()).map_err(|error| cannot("keep logs", &error))?;
+    let statistics = app.statistics.clone();
+    let sources = Sources { store: store.clone(), board: app.board.clone(), counters: app.counters.clone() };
+    statistics.start(sources).map_err(|error| cannot("take samples", &error))?;
     let reconciler = Reconciler::new(parts);
     let (ended, end) = oneshot::channel();
     let thread = std::thread::Builder::new().name("reconcile".into()).spawn(move || {
@@ -101,6 +105,7 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     let _ = fs::remove_file(&socket);
     // The fabric's supervisor keeps the store open.
     store.flush_events();
+    statistics.write();
     let fault = |message: String, hint| Err(ApiError::new(ErrorKind::Internal, message, hint));
     match thread.join() {
         Ok(Ok(())) => Ok(()),
@@ -161,6 +166,7 @@ fn prepare(args: &Args, run_dir: PathBuf, inbox: &Inbox) -> Result<(Parts, App),
         store,
         board,
         counters,
+        statistics: Arc::new(Statistics::open(&state_dir)),
         inbox: inbox.clone(),
         refusals: http::Refusals::default(),
         roles,

@@ -24,6 +24,7 @@ mod monitor_thread;
 mod netns;
 mod process;
 mod reconcile;
+mod statistics;
 mod status;
 mod store;
 mod vms;

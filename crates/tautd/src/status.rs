@@ -248,6 +248,13 @@ fn nic(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired, index: usize
     }
 }
 
+/// Returns whether an owner's port exists: cards of VMs that are off have a number, but no port.
+pub(crate) fn port_exists(desired: &Desired, seen: &Seen, owner: &Owner) -> bool {
+    let Owner::Nic(vm, _) = owner else { return true };
+    let runs = seen.observed.vms.get(vm).is_some_and(|vm| vm.process.is_some());
+    runs || desired.vms.get(vm).is_some_and(|vm| vm.power == Power::On)
+}
+
 /// Returns the link of an owner's port, and why it is not up or not as the user wants it.
 pub(crate) fn port_link(desired: &Desired, seen: &Seen, owner: &Owner) -> (Link, Option<String>) {
     match owner {

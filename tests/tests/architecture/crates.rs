@@ -39,11 +39,15 @@ fn arrows_of_manifests() -> Arrows {
 
 /// Reads the same from the table whose last column lists what a crate uses.
 fn arrows_of_document() -> Arrows {
-    let arrows = table::rows("| crate | what").into_iter().map(|cells| {
-        let [name] = table::names(&cells[0]).try_into().unwrap();
-        (name, table::names(&cells[2]).into_iter().collect())
-    });
-    arrows.collect()
+    let (mut arrows, mut name) = (Arrows::new(), String::new());
+    for cells in table::rows("| crate | what") {
+        // A row without a name continues the one above.
+        if let Ok([new]) = <[String; 1]>::try_from(table::names(&cells[0])) {
+            name = new;
+        }
+        arrows.entry(name.clone()).or_default().extend(table::names(&cells[2]));
+    }
+    arrows
 }
 
 #[test]

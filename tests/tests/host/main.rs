@@ -32,6 +32,7 @@ mod queue_pairs;
 mod settings;
 mod shape;
 mod shares;
+mod statistics;
 mod teams;
 mod uplink;
 mod uplink_busy;

@@ -142,6 +142,14 @@ block! {
     }
 }
 
+impl PortWord {
+    /// Returns whether a word is a counter: it only grows, until the port has another owner.
+    pub const fn is_counter(word: usize) -> bool {
+        let counts = word <= Self::WireRxBytes as usize && word != Self::RxQueues as usize;
+        counts || (word >= Self::TxDrops as usize && word < Self::RingPosition as usize)
+    }
+}
+
 block! {
     /// Word within the block of a VMCI device, which has other counters than [`PortWord`].
     words SocketWord;
@@ -237,6 +245,15 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counters_only_grow_and_other_words_are_none() {
+        let counters = [PortWord::RxFrames, PortWord::WireRxBytes, PortWord::TxDrops, PortWord::RxDrops];
+        assert!(counters.iter().all(|word| PortWord::is_counter(*word as usize)));
+        let others = [PortWord::RxQueues, PortWord::AddressRefused, PortWord::RingPosition];
+        assert!(!others.iter().any(|word| PortWord::is_counter(*word as usize)));
+        assert!(!PortWord::is_counter(PORT_WORDS - 1));
+    }
 
     #[test]
     fn a_block_is_read_by_name() {

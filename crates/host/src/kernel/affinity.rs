@@ -20,12 +20,13 @@ pub(crate) fn vcpus(root: &Path, pid: u32) -> BTreeMap<u32, u32> {
     let tasks = fs::read_dir(root.join(format!("proc/{pid}/task"))).into_iter().flatten().flatten();
     let vcpu = |task: fs::DirEntry| {
         let tid = task.file_name().to_str()?.parse().ok()?;
-        Some((number(fs::read_to_string(task.path().join("comm")).ok()?.trim())?, tid))
+        Some((vcpu_of(fs::read_to_string(task.path().join("comm")).ok()?.trim())?, tid))
     };
     tasks.filter_map(vcpu).collect()
 }
 
-fn number(comm: &str) -> Option<u32> {
+/// Returns the vCPU whose thread has this name; none for other threads.
+pub(crate) fn vcpu_of(comm: &str) -> Option<u32> {
     if comm == "vcpu" || comm == "ALL CPUs/TCG" {
         return Some(0);
     }
@@ -64,7 +65,7 @@ fn set(cpus: &BTreeSet<u32>) -> CpuSet {
 /// Returns whether a thread is a vCPU. The kernel reuses thread numbers.
 pub(crate) fn is_vcpu(root: &Path, tid: u32) -> bool {
     let comm = fs::read_to_string(root.join(format!("proc/{tid}/comm"))).unwrap_or_default();
-    number(comm.trim()).is_some()
+    vcpu_of(comm.trim()).is_some()
 }
 
 fn pid(tid: u32) -> io::Result<Pid> {
@@ -105,6 +106,6 @@ mod tests {
         }
         assert_eq!(vcpus(root.path(), 7), BTreeMap::from([(0, 8), (11, 9)]));
         assert_eq!(vcpus(root.path(), 99), BTreeMap::new());
-        assert_eq!((number("vcpu"), number("vcpus"), number("CPU x/KVM")), (Some(0), None, None));
+        assert_eq!((vcpu_of("vcpu"), vcpu_of("vcpus"), vcpu_of("CPU x/KVM")), (Some(0), None, None));
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod host;
 pub(crate) mod latency;
 pub(crate) mod man;
 pub(crate) mod mirror;
+pub(crate) mod net;
 pub(crate) mod netdev;
 pub(crate) mod netns;
 pub(crate) mod network_io;

@@ -42,6 +42,11 @@ impl Counters {
         Ok(PortCounters::from_words(&self.words(port_base(port))?))
     }
 
+    /// Reads all words of a port.
+    pub(crate) fn port_words(&self, port: PortId) -> io::Result<[u64; PORT_WORDS]> {
+        self.words(port_base(port))
+    }
+
     /// Reads a VMCI device's counters.
     pub(crate) fn read_vmci(&self, port: PortId) -> io::Result<VmciCounters> {
         Ok(VmciCounters::from_words(&self.words(port_base(port))?))

@@ -18,6 +18,7 @@ mod ports;
 mod refusals;
 mod resources;
 mod serve;
+mod statistics;
 mod table;
 pub(crate) mod threads;
 mod vmci;
@@ -40,6 +41,7 @@ use crate::board::{Board, Seen};
 use crate::capture::Captures;
 use crate::fabric::counters::Counters;
 use crate::inbox::{Inbox, Message};
+use crate::statistics::Statistics;
 use crate::store::{Change, Kind, State, Store};
 
 pub(crate) use openapi::document as openapi_document;
@@ -58,6 +60,8 @@ pub(crate) struct App {
     pub(crate) board: Arc<Board>,
     /// The fabric's counters.
     pub(crate) counters: Arc<Counters>,
+    /// Samples of the counters.
+    pub(crate) statistics: Arc<Statistics>,
     /// The reconcile loop's inbox.
     pub(crate) inbox: Inbox,
     /// Refused changes that were listed as events lately.

@@ -8,7 +8,9 @@ use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::resources::{external, netdevs, netns, portgroups, uplinks, vswitches};
-use super::{audit, capture, daemon, events, host, kvm, metrics, patch, pnics, ports, table, vmci, vms};
+use super::{
+    audit, capture, daemon, events, host, kvm, metrics, patch, pnics, ports, statistics, table, vmci, vms,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -51,6 +53,8 @@ use super::{audit, capture, daemon, events, host, kvm, metrics, patch, pnics, po
         pnics::put_pnic,
         pnics::delete_pnic,
         ports::list_ports,
+        statistics::port_statistics,
+        statistics::vm_statistics,
         capture::capture_port,
         events::list_events,
         audit::list_audit,

@@ -6,17 +6,15 @@ use taut_api::fabric::PortId;
 use taut_api::fabric::counters::PortCounters;
 use taut_api::route::PortInfo;
 use taut_api::shaping::PortShaping;
-use taut_api::vm::Power;
 use taut_api::{ApiError, GuestMac, path};
+use taut_plan::Owner;
 use taut_plan::network::addresses::{effective_address, is_rejected};
 use taut_plan::network::coalescing::choose_coalescing;
 use taut_plan::network::front_ends::limit_front_end;
 use taut_plan::network::shaping::choose_shaping;
-use taut_plan::{Desired, Owner};
 
 use super::body::Failure;
 use super::{App, Shared};
-use crate::board::Seen;
 use crate::status;
 
 /// Lists all ports of the fabric with their counters.
@@ -31,7 +29,9 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
     let (state, seen) = app.look();
     let desired = &state.desired;
     let mut ports = Vec::new();
-    for (owner, portgroup, mac) in desired.ports().filter(|(owner, ..)| exists(desired, &seen, owner)) {
+    for (owner, portgroup, mac) in
+        desired.ports().filter(|(owner, ..)| status::port_exists(desired, &seen, owner))
+    {
         let Some(port) = desired.numbers.port(&owner) else { continue };
         let Some(group) = desired.portgroups.get(portgroup) else { continue };
         let (link, reason) = status::port_link(desired, &seen, &owner);
@@ -81,11 +81,4 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
 
 fn counters(app: &App, port: PortId) -> Result<PortCounters, Failure> {
     app.counters.read(port).map_err(|error| Failure::internal("the counters cannot be read", &error))
-}
-
-/// Returns whether the port exists: cards of VMs that are off have a number, but no port.
-fn exists(desired: &Desired, seen: &Seen, owner: &Owner) -> bool {
-    let Owner::Nic(vm, _) = owner else { return true };
-    let runs = seen.observed.vms.get(vm).is_some_and(|vm| vm.process.is_some());
-    runs || desired.vms.get(vm).is_some_and(|vm| vm.power == Power::On)
 }

@@ -12,7 +12,8 @@ use taut_api::role::Role;
 
 use super::resources::{external, netdevs, netns, portgroups, uplinks, vswitches};
 use super::{
-    Shared, audit, capture, daemon, events, gate, host, kvm, metrics, openapi, patch, pnics, ports, vmci, vms,
+    Shared, audit, capture, daemon, events, gate, host, kvm, metrics, openapi, patch, pnics, ports,
+    statistics, vmci, vms,
 };
 
 /// One method of one path.
@@ -95,6 +96,8 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(Admin, Method::PUT, path::PNIC.pattern(), pnics::put_pnic),
         Route::new(Admin, Method::DELETE, path::PNIC.pattern(), pnics::delete_pnic),
         Route::new(View, get(), path::PORTS, ports::list_ports),
+        Route::new(View, get(), path::PORT_STATISTICS, statistics::port_statistics),
+        Route::new(View, get(), path::VM_STATISTICS, statistics::vm_statistics),
         Route::new(Admin, get(), path::PORT_CAPTURE.pattern(), capture::capture_port).recorded(),
         Route::new(View, get(), path::EVENTS, events::list_events),
         Route::new(Admin, get(), path::AUDIT, audit::list_audit),

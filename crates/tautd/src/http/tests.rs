@@ -6,6 +6,7 @@ mod capture;
 mod first_hour;
 mod kvm;
 mod patch;
+mod statistics;
 mod vmci;
 
 use std::path::Path;
@@ -42,6 +43,7 @@ impl Server {
             store: Arc::new(Store::open(dir.path()).unwrap()),
             board,
             counters: Arc::new(Counters::open(&dir.path().join("counters")).unwrap()),
+            statistics: Arc::new(Statistics::open(dir.path())),
             inbox,
             refusals: Refusals::default(),
             roles: Arc::new(Roles::of_users([
@@ -424,5 +426,5 @@ fn every_path_is_described() {
         let answer = server.send(Method::OPTIONS, &real, String::new());
         assert_eq!(answer.status, 405, "{path} is described and not there");
     }
-    assert_eq!(described["paths"].as_object().unwrap().len(), 32);
+    assert_eq!(described["paths"].as_object().unwrap().len(), 34);
 }

@@ -10,6 +10,7 @@ mod pending;
 mod sensitivity;
 mod set;
 mod start;
+mod stats;
 
 use std::path::{Path, PathBuf};
 
@@ -45,6 +46,8 @@ pub(crate) enum Command {
         #[arg(long)]
         portgroup: Option<Name>,
     },
+    /// Show how long all VMs of the host have run and waited for pCPUs, whoever has started them
+    Stats(stats::Args),
     /// Start a VM, and wait shortly until it runs
     Start(start::Args),
     /// Ask a VM to power off, and wait until it is off
@@ -146,6 +149,7 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
             output::print(format, &get(client, &name)?, explain::text);
             Ok(())
         }
+        Command::Stats(args) => stats::run(&args, client, out),
         Command::Set(settings) => set::run(*settings, client, out),
         Command::Addresses { name } => super::agent::addresses(&get(client, &name)?, format),
         Command::Console { name } => {

@@ -1,0 +1,479 @@
+//! The history of all subjects.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+
+use crate::chunk::{self, Chunk, Sample};
+use crate::file::{self, Around, File, FileError};
+use crate::thinning::{DENSITIES, Density};
+use crate::timeline::{Clocks, Timeline};
+use crate::totals::Totals;
+use crate::values::Values;
+
+/// Time in ms after which the end of a rest is written although nothing was counted. A process that
+/// is killed before loses only the end of the rest, and no count.
+const REST_WRITE_INTERVAL: u64 = 60_000;
+/// Full chunks of a density that are kept in memory while the file cannot be written: the last nine
+/// minutes of each second.
+const MAX_FULL_CHUNKS: usize = 8;
+/// A position after all others that the file can hold.
+const LATEST: u64 = i64::MAX as u64;
+
+/// The growth of a subject's counters between two samples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counted {
+    /// Position of the first sample.
+    pub from: u64,
+    /// Position of the last sample.
+    pub to: u64,
+    /// The growth between these two.
+    pub values: Values,
+}
+
+impl Counted {
+    /// Returns the time between the two samples in ms.
+    pub fn ms(&self) -> u64 {
+        self.to.saturating_sub(self.from)
+    }
+
+    /// Returns a counter's growth per second.
+    pub fn per_second(&self, number: u8) -> f64 {
+        if self.ms() == 0 { 0.0 } else { self.values.get(number) as f64 * 1000.0 / self.ms() as f64 }
+    }
+}
+
+/// Samples of subjects over time.
+#[derive(Debug)]
+pub struct History {
+    file: File,
+    densities: [Density; DENSITIES],
+    timeline: Timeline,
+    last: u64,
+    next_id: i64,
+    subjects: BTreeMap<String, Subject>,
+}
+
+/// A subject, and the part of its samples that is not in the file yet.
+#[derive(Debug)]
+struct Subject {
+    id: i64,
+    name: String,
+    totals: Totals,
+    /// Position of its last sample.
+    last: u64,
+    /// Its row in the file is missing, or has an old name or sum.
+    row_changed: bool,
+    growing: [Growing; DENSITIES],
+}
+
+/// The newest samples of a density.
+#[derive(Debug, Default)]
+struct Growing {
+    /// The chunk that grows.
+    chunk: Option<Chunk>,
+    /// The chunk has a sample that has to be written.
+    has_unwritten: bool,
+    /// Position of the last sample in the file.
+    written: u64,
+    /// Chunks that are full, and not in the file.
+    full: VecDeque<Chunk>,
+}
+
+impl History {
+    /// Opens the history in a file, and creates it if there is none. `boot` names the boot of the
+    /// host.
+    pub fn open(
+        path: &Path,
+        densities: [Density; DENSITIES],
+        boot: &str,
+        clocks: Clocks,
+    ) -> Result<Self, FileError> {
+        let file = File::open(path)?;
+        let timeline = Timeline::resume(file.mark()?, boot, clocks);
+        let mut subjects = BTreeMap::new();
+        let (mut next_id, mut newest) = (1, 0);
+        for file::Subject { id, key, name, earlier } in file.subjects()? {
+            next_id = next_id.max(id.saturating_add(1));
+            let mut last = Sample::default();
+            for density in 0..DENSITIES {
+                let found = file.around(id, density, LATEST)?.before;
+                last = found.filter(|sample| sample.at > last.at).unwrap_or(last);
+            }
+            newest = newest.max(last.at);
+            let (last, totals) = (last.at, Totals::resume(earlier, last.totals));
+            let growing = Default::default();
+            subjects.insert(key, Subject { id, name, totals, last, row_changed: false, growing });
+        }
+        Ok(Self { file, densities, timeline, last: newest, next_id, subjects })
+    }
+
+    /// Returns the timeline of positions.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// Records a reading of a subject's counters. `key` identifies the subject for good, `name` is
+    /// its name now. A reading that is not after the last one is left out.
+    pub fn record(&mut self, since_boot: u64, key: &str, name: &str, reading: &Values) {
+        let at = self.timeline.position(since_boot);
+        self.last = self.last.max(at);
+        let subject = self.subjects.entry(key.to_owned()).or_insert_with(|| {
+            self.next_id = self.next_id.saturating_add(1);
+            let (id, totals, growing) = (self.next_id - 1, Totals::default(), Default::default());
+            Subject { id, name: name.to_owned(), totals, last: 0, row_changed: true, growing }
+        });
+        if at <= subject.last {
+            return;
+        }
+        subject.last = at;
+        if subject.name != name {
+            name.clone_into(&mut subject.name);
+            subject.row_changed = true;
+        }
+        subject.row_changed |= subject.totals.read(reading);
+        for (growing, density) in subject.growing.iter_mut().zip(self.densities) {
+            growing.add(density, at, subject.totals.last());
+        }
+    }
+
+    /// Writes all that is not in the file yet. If that fails, the next call tries it again.
+    pub fn write(&mut self) -> Result<(), FileError> {
+        let (mut subjects, mut chunks) = (Vec::new(), Vec::new());
+        for (key, subject) in &self.subjects {
+            if subject.row_changed {
+                subjects.push(file::Subject {
+                    id: subject.id,
+                    key: key.clone(),
+                    name: subject.name.clone(),
+                    earlier: subject.totals.earlier().clone(),
+                });
+            }
+            for (density, growing) in subject.growing.iter().enumerate() {
+                chunks.extend(growing.unwritten().map(|chunk| file::Chunk {
+                    subject: subject.id,
+                    density,
+                    first: chunk.first(),
+                    last: chunk.last().at,
+                    samples: chunk.encode(),
+                }));
+            }
+        }
+        self.file.write(&self.timeline.mark(self.last), &subjects, &chunks)?;
+        for subject in self.subjects.values_mut() {
+            subject.row_changed = false;
+            subject.growing.iter_mut().for_each(Growing::mark_written);
+        }
+        Ok(())
+    }
+
+    /// Deletes samples of a part of the subjects that are older than they are kept for, and
+    /// subjects that have no samples left. Each subject is in one of `parts` parts; a call deals
+    /// with the part of this number.
+    pub fn prune(&mut self, part: u64, parts: u64) -> Result<(), FileError> {
+        let before = self.densities.map(|density| self.last.saturating_sub(density.kept));
+        let mut result = Ok(());
+        let file = &mut self.file;
+        self.subjects.retain(|_, subject| {
+            if result.is_err() || subject.id.cast_unsigned() % parts != part % parts {
+                return true;
+            }
+            let rests = subject.growing.iter().all(Growing::is_empty);
+            let pruned = file.prune(subject.id, &before, rests);
+            let is_gone = *pruned.as_ref().unwrap_or(&false);
+            result = pruned.map(drop);
+            !is_gone
+        });
+        result
+    }
+
+    /// Notes that all subjects but these are gone: nothing more is read of them. Their samples
+    /// stay.
+    pub fn end_others(&mut self, keep: impl Fn(&str) -> bool) {
+        let ended = self.subjects.iter_mut().filter(|(key, _)| !keep(key));
+        ended.for_each(|(_, subject)| subject.growing.iter_mut().for_each(Growing::end));
+    }
+
+    /// Returns the subjects that have a sample at a position or after it: keys and names.
+    pub fn subjects_since(&self, position: u64) -> impl Iterator<Item = (&str, &str)> {
+        let since = self.subjects.iter().filter(move |(_, subject)| subject.last >= position);
+        since.map(|(key, subject)| (key.as_str(), subject.name.as_str()))
+    }
+
+    /// Returns the growth of a subject's counters between two positions, as far as there are
+    /// samples; none if there are no two of them.
+    ///
+    /// It begins at `from` if the subject rested then, and otherwise at the last sample before.
+    /// Within a gap without samples it begins behind the gap.
+    pub fn counted(&self, key: &str, from: u64, to: u64) -> Result<Option<Counted>, FileError> {
+        let Some(subject) = self.subjects.get(key) else { return Ok(None) };
+        let begin = self.begin(subject, from)?;
+        let mut end: Option<Sample> = None;
+        for density in 0..DENSITIES {
+            let found = self.around(subject, density, to)?.before;
+            end = found.filter(|found| end.as_ref().is_none_or(|end| found.at > end.at)).or(end);
+        }
+        Ok(begin.zip(end).filter(|(begin, end)| begin.at < end.at).map(|(begin, end)| Counted {
+            from: begin.at,
+            to: end.at,
+            values: end.totals.since(&begin.totals),
+        }))
+    }
+
+    /// Returns the sample at which a period begins, of the densest density that reaches so far
+    /// back.
+    fn begin(&self, subject: &Subject, from: u64) -> Result<Option<Sample>, FileError> {
+        let mut later = None;
+        for (number, density) in self.densities.iter().enumerate() {
+            let Around { before, after } = self.around(subject, number, from)?;
+            if let (Some(before), Some(after)) = (before, &after) {
+                if before.totals == after.totals {
+                    return Ok(Some(Sample { at: from, totals: before.totals }));
+                }
+                if from - before.at < 2 * density.every {
+                    return Ok(Some(before));
+                }
+            }
+            // The earliest one of all densities, if none reaches back.
+            let is_earlier =
+                |new: &Sample, old: &Option<Sample>| old.as_ref().is_none_or(|old| new.at < old.at);
+            if let Some(after) = after.filter(|after| is_earlier(after, &later)) {
+                later = Some(after);
+            }
+        }
+        Ok(later)
+    }
+
+    /// Returns the samples of a density around a position.
+    fn around(&self, subject: &Subject, number: usize, at: u64) -> Result<Around, FileError> {
+        let at = at.min(LATEST);
+        let mut around = self.file.around(subject.id, number, at)?;
+        for chunk in subject.growing[number].in_memory() {
+            around.look(chunk::decode(&chunk.encode()).unwrap_or_default(), at);
+        }
+        Ok(around)
+    }
+}
+
+impl Growing {
+    /// Adds a sample, if it is one of the density.
+    fn add(&mut self, density: Density, at: u64, totals: &Values) {
+        let before = self.chunk.as_ref().map(|chunk| chunk.last().at);
+        if !density.takes(before, at) {
+            return;
+        }
+        let sample = Sample { at, totals: totals.clone() };
+        match &mut self.chunk {
+            Some(chunk) if !chunk.is_full() => {
+                self.has_unwritten |= chunk.add(sample) || at > self.written + REST_WRITE_INTERVAL;
+            }
+            _ => {
+                self.end();
+                self.chunk = Some(Chunk::begin(sample));
+                self.has_unwritten = true;
+            }
+        }
+    }
+
+    /// Returns the chunks that have to be written.
+    fn unwritten(&self) -> impl Iterator<Item = &Chunk> {
+        self.full.iter().chain(self.chunk.as_ref().filter(|_| self.has_unwritten))
+    }
+
+    /// Notes that all of them are in the file.
+    fn mark_written(&mut self) {
+        self.full.clear();
+        if std::mem::take(&mut self.has_unwritten) {
+            self.written = self.chunk.as_ref().map_or(0, |chunk| chunk.last().at);
+        }
+    }
+
+    /// Ends the chunk that grows.
+    fn end(&mut self) {
+        let written = self.written;
+        self.full.extend(self.chunk.take().filter(|chunk| chunk.last().at > written));
+        self.has_unwritten = false;
+        while self.full.len() > MAX_FULL_CHUNKS {
+            self.full.pop_front();
+        }
+    }
+
+    /// Returns the chunks in memory, the oldest first.
+    fn in_memory(&self) -> impl Iterator<Item = &Chunk> {
+        self.full.iter().chain(&self.chunk)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.full.is_empty() && self.chunk.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::thinning::USUAL;
+
+    const START: Clocks = Clocks { since_boot: 5_000, wall: 1_700_000_000_000 };
+
+    fn open(folder: &tempfile::TempDir, boot: &str, clocks: Clocks) -> History {
+        History::open(&folder.path().join("history.db"), USUAL, boot, clocks).unwrap()
+    }
+
+    /// Reads a counter that grows by 10 a second, from one second to another.
+    fn read(history: &mut History, seconds: std::ops::Range<u64>) {
+        for second in seconds {
+            history.record(1000 * second, "port", "web/0", &Values::new([(1, 10 * second)]));
+            if second % 5 == 0 {
+                history.write().unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn averages_of_any_period_are_those_of_the_counters() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut history = open(&folder, "a", START);
+        read(&mut history, 5..100_000);
+        history.prune(0, 1).unwrap();
+        let now = history.timeline().position(99_999_000);
+        for seconds in [10, 300, 3000, 40_000, 86_000] {
+            let counted = history.counted("port", now - 1000 * seconds, now).unwrap().unwrap();
+            assert_eq!(counted.to, now);
+            let off = (now - counted.from).abs_diff(1000 * seconds);
+            assert!(off <= 20_000.min(10 * seconds), "{seconds} s: {off} ms off");
+            assert!((counted.per_second(1) - 10.0).abs() < 1e-9);
+        }
+        assert_eq!(history.counted("other", 0, now).unwrap(), None);
+    }
+
+    #[test]
+    fn a_killed_owner_loses_nothing_but_detail() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut history = open(&folder, "a", START);
+        read(&mut history, 5..1004);
+        // Four readings were not written. The counter goes on while nobody reads.
+        drop(history);
+        let mut history = open(&folder, "a", Clocks { since_boot: 1_060_000, wall: 1 });
+        let at = |second: u64| START.wall - START.since_boot + 1000 * second;
+        assert_eq!(history.timeline().position(1_060_000), at(1060), "the clock was set meanwhile");
+        read(&mut history, 1060..1101);
+        let counted = history.counted("port", at(1000), at(1100)).unwrap().unwrap();
+        assert_eq!((counted.from, counted.to, counted.values.get(1)), (at(1000), at(1100), 1000));
+    }
+
+    #[test]
+    fn a_subject_that_rests_is_seldom_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut history = open(&folder, "a", START);
+        let mut writes = 0;
+        for second in 5..605 {
+            history.record(1000 * second, "port", "web/0", &Values::new([(1, 7)]));
+            writes += usize::from(history.subjects["port"].growing[0].unwritten().next().is_some());
+            history.write().unwrap();
+        }
+        assert!((10..=14).contains(&writes), "{writes}");
+        let now = history.timeline().position(604_000);
+        let counted = history.counted("port", now - 300_500, now).unwrap().unwrap();
+        assert_eq!((counted.from, counted.to), (now - 300_500, now));
+        assert_eq!(counted.values, Values::default());
+    }
+
+    #[test]
+    fn a_burst_after_a_rest_is_averaged_over_the_period() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut history = open(&folder, "a", START);
+        let at = |second: u64| START.wall - START.since_boot + 1000 * second;
+        for second in (5_u64..20_000).chain(27_000..30_000) {
+            // It rests for hours, and the owner sleeps for a while. Then it counts 100 a second.
+            let count = 7 + 100 * second.saturating_sub(29_990);
+            history.record(1000 * second, "port", "web/0", &Values::new([(1, count)]));
+            if second % 5 == 0 {
+                history.write().unwrap();
+            }
+        }
+        for seconds in [60, 300, 4000, 20_000] {
+            let counted = history.counted("port", at(29_999) - 1000 * seconds, at(29_999)).unwrap().unwrap();
+            assert_eq!(counted.values.get(1), 900);
+            assert_eq!(counted.ms(), 1000 * seconds, "{counted:?}");
+        }
+        let busy = history.counted("port", at(29_994), at(29_999)).unwrap().unwrap();
+        assert_eq!((busy.per_second(1), busy.ms()), (100.0, 5000));
+    }
+
+    #[test]
+    fn a_subject_that_is_gone_stays_readable_by_thinner_samples() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut history = open(&folder, "a", START);
+        read(&mut history, 5..4000);
+        history.end_others(|_| false);
+        for second in 4000..30_000 {
+            history.record(1000 * second, "other", "x", &Values::new([(1, second)]));
+        }
+        history.write().unwrap();
+        history.prune(0, 1).unwrap();
+        let now = history.timeline().position(30_000_000);
+        let counted = history.counted("port", now - 86_000_000, now).unwrap().unwrap();
+        assert!((39_000..40_000).contains(&counted.values.get(1)), "{counted:?}");
+        assert_eq!(history.subjects_since(now - 1000).collect::<Vec<_>>(), [("other", "x")]);
+    }
+
+    #[test]
+    fn samples_that_cannot_be_written_are_bounded() {
+        let mut growing = Growing::default();
+        for second in 0..100_000 {
+            growing.add(USUAL[0], 1000 * second, &Values::new([(1, second)]));
+        }
+        assert_eq!(growing.full.len(), MAX_FULL_CHUNKS);
+        growing.mark_written();
+        assert_eq!(growing.unwritten().count(), 0);
+    }
+
+    #[test]
+    fn a_new_boot_continues_totals_and_an_old_subject_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut history = open(&folder, "a", START);
+        read(&mut history, 5..101);
+        drop(history);
+        let day = 86_400_000;
+        let clocks = Clocks { since_boot: 1000, wall: START.wall + day };
+        let mut history = open(&folder, "b", clocks);
+        history.record(1000, "port", "shop/0", &Values::new([(1, 3)]));
+        history.write().unwrap();
+        assert_eq!(history.subjects_since(0).collect::<Vec<_>>(), [("port", "shop/0")], "it was renamed");
+        let counted = history.counted("port", 0, u64::MAX).unwrap().unwrap();
+        assert_eq!(counted.values.get(1), 1000 - 50 + 3, "the first reading was 50");
+        history.end_others(|_| false);
+        history.prune(0, 1).unwrap();
+        assert_eq!(history.subjects_since(0).count(), 1, "its samples stay");
+        for _ in 0..2 {
+            history.record(31 * day, "other", "x", &Values::default());
+            history.write().unwrap();
+            history.prune(0, 1).unwrap();
+        }
+        assert_eq!(history.subjects_since(0).collect::<Vec<_>>(), [("other", "x")]);
+    }
+
+    /// 30 days of a busy port take less than 2 MiB.
+    #[test]
+    fn a_busy_port_stays_small() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.db");
+        let mut history = History::open(&path, USUAL, "a", START).unwrap();
+        // As at 10 Gbit/s: of 14 counters, two count bytes.
+        let busy = |second: u64| {
+            let slow = (0..12).map(|number| (number, 200_000 * second));
+            let fast = (12..14).map(|number| (number, 1_250_000_000 * second));
+            Values::new(slow.chain(fast))
+        };
+        // The dense samples of the last day; only the thin ones before.
+        let days = 30 * 86_400;
+        for second in (0..days - 86_400).step_by(300).chain(days - 86_400..days) {
+            history.record(1000 * second, "port", "web/0", &busy(second));
+            if second % 60 == 0 {
+                history.write().unwrap();
+                history.prune(0, 1).unwrap();
+            }
+        }
+        let size = std::fs::metadata(&path).unwrap().len();
+        assert!(size < 2 << 20, "{size} bytes");
+    }
+}

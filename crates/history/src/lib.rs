@@ -1,0 +1,38 @@
+//! Counters over time, in a file.
+//!
+//! A *subject* is something that has counters: a port, for example. About every second, the owner
+//! of a [`History`] records a reading of each subject. The history makes totals of the readings
+//! that never go back, keeps them as samples of three densities, and answers how much was counted
+//! within any period.
+//!
+//! ```text
+//!  reading ── totals ──► sample ── thinning ──► chunk ──► file (SQLite)
+//!             never go             second, 20 s,              pruned
+//!             back                 5 minutes                  by age
+//! ```
+//!
+//! Samples hold totals, not rates: an average over a period needs two samples, whatever is between
+//! them, and a sample that is lost makes no other one wrong.
+//!
+//! The modules are layers. Each imports only from those above it in this list:
+//!
+//! * [`values`]: counters at one point in time.
+//! * [`timeline`]: time that no change of the clock disturbs.
+//! * [`thinning`]: which samples are kept for how long.
+//! * [`totals`]: readings that go back become totals that do not.
+//! * [`chunk`]: samples, and several of them as bytes.
+//! * [`file`]: the file.
+//! * [`history`]: all of it together.
+
+mod chunk;
+mod file;
+mod history;
+pub mod thinning;
+mod timeline;
+mod totals;
+mod values;
+
+pub use file::FileError;
+pub use history::{Counted, History};
+pub use timeline::{Clocks, Timeline};
+pub use values::Values;

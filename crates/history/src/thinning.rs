@@ -1,0 +1,57 @@
+//! Which samples are kept for how long.
+
+/// Samples of one density.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Density {
+    /// Time between two samples in ms.
+    pub every: u64,
+    /// Time for which they are kept, in ms.
+    pub kept: u64,
+}
+
+/// Number of densities.
+pub const DENSITIES: usize = 3;
+
+/// From the densest to the thinnest: a second for an hour, 20 s for a day, 5 minutes for 30 days.
+/// Each is kept for longer than the one before.
+pub const USUAL: [Density; DENSITIES] = [
+    Density { every: 1000, kept: 3_600_000 },
+    Density { every: 20_000, kept: 24 * 3_600_000 },
+    Density { every: 300_000, kept: 30 * 24 * 3_600_000 },
+];
+
+/// Time in ms by which a sample may come too early for its density: its owner is a bit late or
+/// early each time.
+const EARLY: u64 = 500;
+
+impl Density {
+    /// Returns whether a sample at the position `at` is one of this density, if the last one is at
+    /// the position `before`.
+    pub fn takes(self, before: Option<u64>, at: u64) -> bool {
+        before.is_none_or(|before| at.saturating_add(EARLY) >= before.saturating_add(self.every))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_become_thinner() {
+        let taken = |density: Density| {
+            let mut before = None;
+            (0..3600_u64)
+                .filter(|second| {
+                    // The owner is late by up to 300 ms.
+                    let at = 1_000_499 + 1000 * second + (second * 7919) % 300;
+                    let takes = density.takes(before, at);
+                    before = if takes { Some(at) } else { before };
+                    takes
+                })
+                .count()
+        };
+        assert_eq!(taken(USUAL[0]), 3600);
+        assert!((180..=181).contains(&taken(USUAL[1])));
+        assert!((12..=13).contains(&taken(USUAL[2])));
+    }
+}

@@ -1,0 +1,96 @@
+//! Totals that never go back, from readings that may.
+//!
+//! A counter begins at zero again when its port gets another owner or the host boots. What it had
+//! counted before stays in the total.
+
+use crate::values::Values;
+
+/// The totals of a subject.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Sum of the counters' earlier runs.
+    earlier: Values,
+    /// The totals at the last reading.
+    last: Values,
+}
+
+impl Totals {
+    /// Continues totals: `earlier` as from [`Totals::earlier`], and the last totals.
+    pub(crate) fn resume(earlier: Values, last: Values) -> Self {
+        Self { earlier, last }
+    }
+
+    /// Returns the sum of the counters' earlier runs, with which a later process continues.
+    pub(crate) fn earlier(&self) -> &Values {
+        &self.earlier
+    }
+
+    /// Returns the totals at the last reading.
+    pub(crate) fn last(&self) -> &Values {
+        &self.last
+    }
+
+    /// Takes a reading. Returns whether a counter had begun again at zero.
+    pub(crate) fn read(&mut self, reading: &Values) -> bool {
+        let mut has_begun_again = false;
+        for (number, total) in self.last.iter() {
+            let before = total.saturating_sub(self.earlier.get(number));
+            if reading.get(number) < before {
+                self.earlier.set(number, total);
+                has_begun_again = true;
+            }
+        }
+        let total = |(number, value): (u8, u64)| (number, value.saturating_add(self.earlier.get(number)));
+        let mut totals = Values::new(reading.iter().map(total));
+        for (number, earlier) in self.earlier.iter() {
+            totals.set(number, totals.get(number).max(earlier));
+        }
+        self.last = totals;
+        has_begun_again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_counter_that_begins_again_goes_on_from_its_total() {
+        let mut totals = Totals::default();
+        assert!(!totals.read(&Values::new([(1, 100), (2, 5)])));
+        assert!(totals.read(&Values::new([(1, 30), (2, 6)])), "the first one began again");
+        assert_eq!(totals.last(), &Values::new([(1, 130), (2, 6)]));
+        assert!(!totals.read(&Values::new([(1, 31), (2, 6)])));
+        assert_eq!(totals.last(), &Values::new([(1, 131), (2, 6)]));
+        let mut resumed = Totals::resume(totals.earlier().clone(), totals.last().clone());
+        assert!(resumed.read(&Values::default()), "both began again, and have counted nothing yet");
+        assert_eq!(resumed.last(), &Values::new([(1, 131), (2, 6)]));
+        assert!(!resumed.read(&Values::new([(1, 1)])));
+        assert_eq!(resumed.last(), &Values::new([(1, 132), (2, 6)]));
+    }
+
+    proptest! {
+        /// Totals are what was counted in all runs, as far as readings have seen it.
+        #[test]
+        fn totals_are_the_sum_of_all_runs(
+            runs in prop::collection::vec(prop::collection::vec(1_u64..1000, 1..5), 1..6),
+        ) {
+            let mut totals = Totals::default();
+            let (mut expected, mut before) = (0, None);
+            for run in &runs {
+                let mut counter = 0;
+                for step in run {
+                    // A run that has already counted as much as the one before looks the same.
+                    let step = before.take().map_or(*step, |before: u64| before.saturating_sub(1).min(*step));
+                    counter += step;
+                    expected += step;
+                    totals.read(&Values::new([(9, counter)]));
+                    prop_assert_eq!(totals.last().get(9), expected);
+                }
+                before = Some(counter).filter(|counter| *counter > 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Virtual machines of this host, whoever has started them, and the times of their vCPUs.
+//!
+//! Nothing is asked of a machine or of its manager: all of it is in `/proc`. A machine is a process
+//! whose program is QEMU or a microguest. Its vCPUs are the threads that QEMU names `CPU 0/KVM`
+//! (option `debug-threads=on` of `-name`, which libvirt and Proxmox set). Without these names the
+//! machine has no vCPUs here, and all of its time is that of other threads.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::kernel::affinity;
+
+/// Times of threads since they began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Time that they ran, in nanoseconds.
+    pub ran_ns: u64,
+    /// Time that they were ready to run and waited for a pCPU, in nanoseconds.
+    pub waited_ns: u64,
+}
+
+/// A machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// Its process.
+    pub pid: u32,
+    /// Name by its command line (`-name`).
+    pub name: Option<String>,
+    /// UUID by its command line (`-uuid`).
+    pub uuid: Option<String>,
+    /// Times of its vCPUs.
+    pub vcpus: BTreeMap<u32, Times>,
+    /// Times of its other threads, from when it was first seen.
+    pub others: Times,
+}
+
+/// Reads the machines of a host again and again.
+#[derive(Debug)]
+pub struct Machines {
+    root: PathBuf,
+    known: BTreeMap<u32, Known>,
+}
+
+/// A process that was seen before.
+#[derive(Debug, Default)]
+struct Known {
+    /// Number of times that it was seen.
+    looks: u32,
+    machine: Option<Identity>,
+    threads: BTreeMap<u32, Thread>,
+    others: Times,
+}
+
+/// What the command line of a machine says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Identity {
+    name: Option<String>,
+    uuid: Option<String>,
+}
+
+/// A thread of a machine.
+#[derive(Debug, Clone, Copy)]
+struct Thread {
+    /// Number of times that it was seen.
+    looks: u32,
+    vcpu: Option<u32>,
+    last: Times,
+}
+
+/// Returns whether something is looked at again. A process runs its program, and a thread gets its
+/// name, soon after it has begun.
+const fn is_looked_at(looks: u32) -> bool {
+    looks.is_power_of_two()
+}
+
+impl Machines {
+    /// Begins to read the machines of the host below `root`.
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_owned(), known: BTreeMap::new() }
+    }
+
+    /// Reads all machines, in the order of their processes.
+    pub fn read(&mut self) -> Vec<Machine> {
+        let processes = numbered(&self.root.join("proc"));
+        self.known.retain(|pid, _| processes.contains_key(pid));
+        let mut machines = Vec::new();
+        for (pid, folder) in processes {
+            let known = self.known.entry(pid).or_default();
+            known.looks += 1;
+            if is_looked_at(known.looks) {
+                known.machine = identity(&folder);
+            }
+            let Some(Identity { name, uuid }) = known.machine.clone() else { continue };
+            let vcpus = known.read_threads(&folder);
+            machines.push(Machine { pid, name, uuid, vcpus, others: known.others });
+        }
+        machines
+    }
+}
+
+impl Known {
+    /// Reads the times of all threads. Returns those of the vCPUs.
+    fn read_threads(&mut self, process: &Path) -> BTreeMap<u32, Times> {
+        let tasks = numbered(&process.join("task"));
+        let is_new_machine = self.threads.is_empty();
+        self.threads.retain(|tid, _| tasks.contains_key(tid));
+        let mut vcpus = BTreeMap::new();
+        for (tid, folder) in tasks {
+            let Some(now) = times(&folder) else { continue };
+            // A machine that was there before has the past of its threads behind it.
+            let last = if is_new_machine { now } else { Times::default() };
+            let thread = self.threads.entry(tid).or_insert(Thread { looks: 0, vcpu: None, last });
+            thread.looks += 1;
+            if is_looked_at(thread.looks) {
+                let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
+                thread.vcpu = affinity::vcpu_of(name.trim());
+            }
+            match thread.vcpu {
+                Some(vcpu) => drop(vcpus.insert(vcpu, now)),
+                None => {
+                    self.others.ran_ns += now.ran_ns.saturating_sub(thread.last.ran_ns);
+                    self.others.waited_ns += now.waited_ns.saturating_sub(thread.last.waited_ns);
+                }
+            }
+            thread.last = now;
+        }
+        vcpus
+    }
+}
+
+/// Returns the entries of a folder whose names are numbers.
+fn numbered(folder: &Path) -> BTreeMap<u32, PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path()))).collect()
+}
+
+/// Returns the times of a thread, unless it has ended.
+fn times(task: &Path) -> Option<Times> {
+    let schedstat = fs::read_to_string(task.join("schedstat")).ok()?;
+    let mut words = schedstat.split_whitespace().map(|word| word.parse().ok());
+    Some(Times { ran_ns: words.next()??, waited_ns: words.next()?? })
+}
+
+/// Returns what the command line of a process says, if its program runs a machine.
+fn identity(process: &Path) -> Option<Identity> {
+    let program = fs::read_link(process.join("exe")).ok()?;
+    let program = program.file_name()?.to_str()?;
+    let is_machine =
+        program.starts_with("qemu-system-") || ["kvm", "qemu-kvm", "taut-micro"].contains(&program);
+    if !is_machine {
+        return None;
+    }
+    let line = fs::read(process.join("cmdline")).unwrap_or_default();
+    let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    let after = |option: &str| {
+        let at =
+            words.iter().position(|word| word.trim_start_matches('-') == option && word.starts_with('-'))?;
+        words.get(at + 1).map(ToString::to_string)
+    };
+    let name = after("name").and_then(|value| {
+        let part = value.split(',').find_map(|part| part.strip_prefix("guest="));
+        let first = value.split(',').next().filter(|first| !first.contains('='));
+        part.or(first).map(str::to_owned)
+    });
+    Some(Identity { name: name.filter(|name| !name.is_empty()), uuid: after("uuid") })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    struct Host(tempfile::TempDir);
+
+    impl Host {
+        fn process(&self, pid: u32, program: &str, line: &[&str]) {
+            let folder = self.0.path().join(format!("proc/{pid}"));
+            fs::create_dir_all(&folder).unwrap();
+            let _ = fs::remove_file(folder.join("exe"));
+            symlink(program, folder.join("exe")).unwrap();
+            fs::write(folder.join("cmdline"), line.join("\0")).unwrap();
+        }
+
+        fn thread(&self, pid: u32, tid: u32, name: &str, [ran, waited]: [u64; 2]) {
+            let folder = self.0.path().join(format!("proc/{pid}/task/{tid}"));
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("comm"), format!("{name}\n")).unwrap();
+            fs::write(folder.join("schedstat"), format!("{ran} {waited} 7\n")).unwrap();
+        }
+
+        fn end_of_thread(&self, pid: u32, tid: u32) {
+            fs::remove_dir_all(self.0.path().join(format!("proc/{pid}/task/{tid}"))).unwrap();
+        }
+    }
+
+    fn times([ran_ns, waited_ns]: [u64; 2]) -> Times {
+        Times { ran_ns, waited_ns }
+    }
+
+    #[test]
+    fn machines_are_found_by_their_program_and_named_by_their_command_line() {
+        let host = Host(tempfile::tempdir().unwrap());
+        let libvirts = ["qemu", "-name", "guest=db,debug-threads=on", "-uuid", "6ba7", "-m", "1G"];
+        host.process(10, "/usr/bin/qemu-system-x86_64", &libvirts);
+        host.process(11, "/usr/bin/kvm", &["kvm", "--name", "web,process=x"]);
+        host.process(12, "/usr/bin/qemu-system-aarch64 (deleted)", &["qemu", "-m", "1G"]);
+        host.process(13, "/usr/sbin/libvirtd", &["libvirtd", "-name", "x"]);
+        let mut machines = Machines::new(host.0.path());
+        let found = machines.read();
+        let all: Vec<_> =
+            found.iter().map(|found| (found.pid, found.name.as_deref(), found.uuid.as_deref())).collect();
+        assert_eq!(all, [(10, Some("db"), Some("6ba7")), (11, Some("web"), None), (12, None, None)]);
+        // libvirt's child runs QEMU a bit later.
+        host.process(13, "/usr/bin/qemu-system-x86_64", &["qemu", "-name", "late"]);
+        assert_eq!(machines.read().len(), 4);
+        fs::remove_dir_all(host.0.path().join("proc/10")).unwrap();
+        assert_eq!(machines.read().len(), 3);
+    }
+
+    #[test]
+    fn times_of_vcpus_are_the_kernels_and_those_of_other_threads_add_up() {
+        let host = Host(tempfile::tempdir().unwrap());
+        host.process(10, "/usr/bin/qemu-system-x86_64", &["qemu"]);
+        host.thread(10, 10, "qemu-system-x86", [500, 5]);
+        host.thread(10, 11, "CPU 0/KVM", [1000, 100]);
+        host.thread(10, 12, "qemu-system-x86", [0, 0]);
+        let mut machines = Machines::new(host.0.path());
+        let first = machines.read().remove(0);
+        assert_eq!(first.vcpus, BTreeMap::from([(0, times([1000, 100]))]));
+        assert_eq!(first.others, Times::default(), "what was before is not known to be anybody's");
+        host.thread(10, 10, "qemu-system-x86", [600, 6]);
+        host.thread(10, 11, "CPU 0/KVM", [3000, 300]);
+        // The second vCPU has got its name, and a thread for I/O has come.
+        host.thread(10, 12, "CPU 1/KVM", [70, 7]);
+        host.thread(10, 13, "worker", [30, 3]);
+        let second = machines.read().remove(0);
+        assert_eq!(second.vcpus, BTreeMap::from([(0, times([3000, 300])), (1, times([70, 7]))]));
+        assert_eq!(second.others, times([130, 4]));
+        host.end_of_thread(10, 13);
+        host.thread(10, 10, "qemu-system-x86", [601, 6]);
+        assert_eq!(machines.read().remove(0).others, times([131, 4]), "it does not go back");
+    }
+}

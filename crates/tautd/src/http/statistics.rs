@@ -1,0 +1,100 @@
+//! `/v1/statistics`.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use taut_api::error::ErrorKind;
+use taut_api::fabric::counters::PortCounters;
+use taut_api::route::PortInfo;
+use taut_api::statistics::{BadPeriod, Period, PortRates, PortStatistics, VmStatistics};
+use taut_api::{ApiError, path};
+
+use super::body::Failure;
+use super::{Shared, ports};
+use crate::statistics::CountedPort;
+
+/// What to do about a bad query.
+const HINT: &str = "use period=SECONDS, or a number with s, m, h or d: period=5m";
+
+/// Query of statistics.
+#[derive(Debug, serde::Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// The period before now: a number of seconds, or a number with `s`, `m`, `h` or `d`; up to 30
+    /// days. Five minutes by default.
+    #[serde(default)]
+    period: Option<String>,
+}
+
+/// Returns counts of ports within a period, and averages. All ports that exist are listed; a new
+/// one has counted nothing for two seconds. Behind them are ports that are gone and
+/// have samples in the period.
+#[utoipa::path(get, path = path::PORT_STATISTICS, tag = "Statistics", params(Which),
+    responses((status = 200, body = [PortStatistics]), (status = 400, body = ApiError),
+        (status = 503, body = ApiError)))]
+pub(super) async fn port_statistics(
+    State(app): State<Shared>,
+    which: Result<Query<Which>, QueryRejection>,
+) -> Result<Json<Vec<PortStatistics>>, Failure> {
+    let period = period_of(which)?;
+    let existing = ports::all(&app)?;
+    // The disk may be slow.
+    let counted = tokio::task::spawn_blocking(move || app.statistics.ports(period)).await;
+    let counted =
+        counted.map_err(|error| Failure::internal("reading statistics was interrupted", &error))??;
+    let mut counted: BTreeMap<_, _> =
+        counted.into_iter().map(|port| ((port.port, port.owner.clone()), port)).collect();
+    let to_ms = crate::statistics::wall_ms();
+    let mut all: Vec<_> = existing
+        .into_iter()
+        .map(|PortInfo { port, owner, vswitch, portgroup, .. }| {
+            let counters = PortCounters::default();
+            let new = CountedPort { port, owner: owner.clone(), covered_ms: 0, to_ms, counters };
+            let statistics = statistics_of(counted.remove(&(port, owner)).unwrap_or(new));
+            PortStatistics { port: Some(port), vswitch: Some(vswitch), portgroup, ..statistics }
+        })
+        .collect();
+    all.extend(counted.into_values().map(statistics_of));
+    Ok(Json(all))
+}
+
+/// Returns the times of all VMs of the host within a period: of taut's, and of those that other
+/// programs have started. VMs that are gone are listed as long as they have samples in the period.
+#[utoipa::path(get, path = path::VM_STATISTICS, tag = "Statistics", params(Which),
+    responses((status = 200, body = [VmStatistics]), (status = 400, body = ApiError),
+        (status = 503, body = ApiError)))]
+pub(super) async fn vm_statistics(
+    State(app): State<Shared>,
+    which: Result<Query<Which>, QueryRejection>,
+) -> Result<Json<Vec<VmStatistics>>, Failure> {
+    let period = period_of(which)?;
+    let all = tokio::task::spawn_blocking(move || app.statistics.vms(period)).await;
+    Ok(Json(all.map_err(|error| Failure::internal("reading statistics was interrupted", &error))??))
+}
+
+/// Returns the period of a query.
+fn period_of(which: Result<Query<Which>, QueryRejection>) -> Result<Period, ApiError> {
+    let bad = |error: &(dyn std::error::Error + 'static)| {
+        ApiError::new(ErrorKind::Invalid, "the query cannot be read", HINT).because(error)
+    };
+    let Query(Which { period }) = which.map_err(|error| bad(&error))?;
+    let period = period.map_or(Ok(Period::USUAL), |text| text.parse());
+    period.map_err(|error: BadPeriod| bad(&error))
+}
+
+/// Returns the statistics of a port, as of one that is gone.
+fn statistics_of(CountedPort { owner, covered_ms, to_ms, counters, .. }: CountedPort) -> PortStatistics {
+    PortStatistics {
+        owner,
+        port: None,
+        vswitch: None,
+        portgroup: None,
+        covered_ms,
+        to_ms,
+        rates: PortRates::of(&counters, covered_ms),
+        counted: counters,
+    }
+}

@@ -1,0 +1,160 @@
+//! VMs of this host, also those that other programs have started: times of their vCPUs and of their
+//! other threads.
+
+use std::collections::BTreeMap;
+
+use taut_api::statistics::{Period, VcpuStatistics, VmStatistics};
+use taut_history::{Clocks, Counted, FileError, History, Values};
+use taut_host::observe::machines::{Machine, Times};
+
+use crate::board::Seen;
+
+/// Begins of the keys of taut's VMs and of others; a name or UUID follows.
+const OWN: &str = "vm/";
+const FOREIGN: &str = "machine/";
+/// vCPUs of a machine that are sampled each by itself. Each takes two numbers of counters.
+const MOST_VCPUS: u32 = 100;
+/// Numbers of the counters of other threads and of all vCPUs together.
+const OTHERS: u8 = 200;
+const ALL: u8 = 202;
+
+/// Key and name of a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) key: String,
+    pub(super) name: String,
+}
+
+impl Named {
+    /// Names a machine: as taut does if it is one of taut's, or else by its command line.
+    pub(super) fn of(machine: &Machine, seen: &Seen) -> Self {
+        let is_its = |pid: u32| pid == machine.pid;
+        let own =
+            seen.observed.vms.iter().find(|(_, vm)| vm.process.as_ref().is_some_and(|it| is_its(it.pid)));
+        if let Some((name, _)) = own {
+            return Self { key: format!("{OWN}{name}"), name: name.to_string() };
+        }
+        let name = machine.name.clone().unwrap_or_else(|| format!("process {}", machine.pid));
+        let id = machine.uuid.as_ref().unwrap_or(&name);
+        Self { key: format!("{FOREIGN}{id}"), name }
+    }
+}
+
+/// Returns a machine's times as the history has them.
+pub(super) fn reading(machine: &Machine) -> Values {
+    let mut values = Values::default();
+    let mut put = |number: u8, times: Times| {
+        values.set(number, times.ran_ns);
+        values.set(number + 1, times.waited_ns);
+    };
+    let mut all = Times::default();
+    for (&vcpu, &times) in &machine.vcpus {
+        all.ran_ns += times.ran_ns;
+        all.waited_ns += times.waited_ns;
+        if vcpu < MOST_VCPUS {
+            put(2 * vcpu as u8, times);
+        }
+    }
+    put(OTHERS, machine.others);
+    put(ALL, all);
+    values
+}
+
+/// Returns the times of all machines with samples in the period before now. `running` are the
+/// processes of those that run, by key.
+pub(super) fn statistics(
+    history: &History,
+    running: &BTreeMap<String, u32>,
+    period: Period,
+    now: Clocks,
+) -> Result<Vec<VmStatistics>, FileError> {
+    let end = history.timeline().position(now.since_boot);
+    let begin = end.saturating_sub(period.ms());
+    let mut all = Vec::new();
+    for (key, name) in history.subjects_since(begin) {
+        let foreign = key.starts_with(FOREIGN);
+        if !foreign && !key.starts_with(OWN) {
+            continue;
+        }
+        let Some(counted) = history.counted(key, begin, end)? else { continue };
+        let to_ms = history.timeline().wall(counted.to, now);
+        all.push(VmStatistics {
+            name: name.to_owned(),
+            foreign,
+            pid: running.get(key).copied(),
+            covered_ms: counted.ms(),
+            to_ms,
+            vcpus: vcpus(&counted),
+            run_percent: percent(&counted, ALL),
+            ready_percent: percent(&counted, ALL + 1),
+            others_percent: percent(&counted, OTHERS),
+        });
+    }
+    Ok(all)
+}
+
+/// Returns nanoseconds of a counter in percent of the time that is covered.
+fn percent(counted: &Counted, number: u8) -> f64 {
+    counted.per_second(number) / 1e7
+}
+
+/// Returns the times of each vCPU. One that neither ran nor waited is listed if a later one is.
+fn vcpus(counted: &Counted) -> Vec<VcpuStatistics> {
+    let last = counted.values.iter().map(|(number, _)| number).filter(|number| *number < OTHERS).max();
+    let count = last.map_or(0, |number| number / 2 + 1);
+    let each = |vcpu: u8| VcpuStatistics {
+        vcpu: u32::from(vcpu),
+        run_percent: percent(counted, 2 * vcpu),
+        ready_percent: percent(counted, 2 * vcpu + 1),
+    };
+    (0..count).map(each).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use taut_history::thinning::USUAL;
+
+    use super::*;
+
+    const CLOCKS: Clocks = Clocks { since_boot: 0, wall: 1_700_000_000_000 };
+
+    fn machine(pid: u32, second: u64) -> Machine {
+        let times = |run: u64, wait: u64| Times {
+            ran_ns: run * 10_000_000 * second,
+            waited_ns: wait * 10_000_000 * second,
+        };
+        Machine {
+            pid,
+            name: Some("db".to_owned()),
+            uuid: Some("6ba7".to_owned()),
+            vcpus: [(0, times(50, 50)), (1, times(25, 0)), (120, times(10, 0))].into(),
+            others: times(5, 1),
+        }
+    }
+
+    #[test]
+    fn times_are_percents_of_the_period() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.db");
+        let mut history = History::open(&path, USUAL, "a", CLOCKS).unwrap();
+        let named = Named::of(&machine(7, 0), &Seen::default());
+        assert_eq!((named.key.as_str(), named.name.as_str()), ("machine/6ba7", "db"));
+        for second in 1..=60 {
+            history.record(1000 * second, &named.key, &named.name, &reading(&machine(7, second)));
+        }
+        let now = Clocks { since_boot: 60_000, wall: CLOCKS.wall + 60_000 };
+        let running = BTreeMap::from([(named.key, 7)]);
+        let all = statistics(&history, &running, "30s".parse().unwrap(), now).unwrap();
+        let [db] = all.try_into().unwrap();
+        assert_eq!((db.name.as_str(), db.foreign, db.pid), ("db", true, Some(7)));
+        assert_eq!((db.covered_ms, db.to_ms), (30_000, CLOCKS.wall + 60_000));
+        let close = |percent: f64, expected: f64| (percent - expected).abs() < 1e-6;
+        assert!(
+            close(db.run_percent, 85.0) && close(db.ready_percent, 50.0) && close(db.others_percent, 5.0)
+        );
+        let each: Vec<_> = db.vcpus.iter().map(|vcpu| (vcpu.vcpu, vcpu.run_percent.round())).collect();
+        assert_eq!(each, [(0, 50.0), (1, 25.0)], "vCPUs from 100 on are only in the sum");
+        let nameless = Machine { name: None, uuid: None, ..machine(9, 0) };
+        assert_eq!(Named::of(&nameless, &Seen::default()).name, "process 9");
+    }
+}

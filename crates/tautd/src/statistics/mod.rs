@@ -1,0 +1,196 @@
+//! Statistics: samples of counters, every second, and averages of any period.
+//!
+//! [`ports`] and [`machines`] say what is read; [`thread`](self::thread) reads it every second. The
+//! samples are in a file of their own beside the store.
+
+mod machines;
+mod ports;
+mod thread;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::time::{ClockId, clock_gettime};
+use taut_api::ApiError;
+use taut_api::error::ErrorKind;
+use taut_api::fabric::counters::PortCounters;
+use taut_api::statistics::{Period, VmStatistics};
+use taut_history::thinning::USUAL;
+use taut_history::{Clocks, FileError, History};
+
+use crate::board::Board;
+use crate::fabric::counters::Counters;
+use crate::store::Store;
+
+/// Name of the file in the state directory.
+const FILE: &str = "history.db";
+/// Ends of the names of the file and of SQLite's write-ahead log beside it.
+const ENDS: [&str; 2] = ["", "-wal"];
+/// End of the names of files that were put aside, so that new ones could begin.
+const UNUSABLE: &str = ".unusable";
+
+/// The parts of the daemon that are sampled.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    /// The documents: which ports there are.
+    pub(crate) store: Arc<Store>,
+    /// State as last observed: which of them exist.
+    pub(crate) board: Arc<Board>,
+    /// The fabric's counters.
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// The samples.
+#[derive(Debug)]
+pub(crate) struct Statistics {
+    path: PathBuf,
+    history: Mutex<Result<History, ApiError>>,
+    /// Processes of the VMs that ran at the last sample, by key.
+    running: Mutex<BTreeMap<String, u32>>,
+    /// The last write has failed.
+    is_failing: AtomicBool,
+}
+
+/// Counts of a port.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CountedPort {
+    /// Number of the port.
+    pub(crate) port: u32,
+    /// Owner of the port.
+    pub(crate) owner: String,
+    /// Time that is covered, in ms.
+    pub(crate) covered_ms: u64,
+    /// End of that time, in ms since the Unix epoch.
+    pub(crate) to_ms: u64,
+    /// Growth of its counters in that time.
+    pub(crate) counters: PortCounters,
+}
+
+impl Statistics {
+    /// Opens the samples. A file that is damaged, or of another version, is put aside. If the file
+    /// cannot be opened, there are no statistics, and requests for them say why.
+    pub(crate) fn open(state_dir: &Path) -> Self {
+        let path = state_dir.join(FILE);
+        let opened = open(&path).or_else(|error| begin_anew(&path, error));
+        let history = Mutex::new(opened.map_err(|error| unusable(&path, &error)));
+        Self { path, history, running: Mutex::default(), is_failing: AtomicBool::new(false) }
+    }
+
+    /// Starts to take samples.
+    pub(crate) fn start(self: &Arc<Self>, sources: Sources) -> std::io::Result<()> {
+        thread::start(self.clone(), sources)
+    }
+
+    /// Writes the samples that are not in the file yet.
+    pub(crate) fn write(&self) {
+        self.change("samples cannot be written; the newest ones stay in memory", History::write);
+    }
+
+    /// Deletes samples that are too old, of one of so many parts of the subjects.
+    fn prune(&self, part: u64, parts: u64) {
+        self.change("samples that are too old stay for now", |history| history.prune(part, parts));
+    }
+
+    /// Changes the file. The first of several failures in a row is logged. A file that turns out to
+    /// be damaged is put aside.
+    fn change(&self, failure: &str, change: impl FnOnce(&mut History) -> Result<(), FileError>) {
+        let mut kept = self.lock();
+        let Ok(history) = &mut *kept else { return };
+        let Err(error) = change(history) else {
+            self.is_failing.store(false, Relaxed);
+            return;
+        };
+        if !self.is_failing.swap(true, Relaxed) {
+            let cause: &dyn std::error::Error = &error;
+            tracing::warn!(error = cause, "{failure}");
+        }
+        if error.is_of_the_file() {
+            *kept = begin_anew(&self.path, error).map_err(|error| unusable(&self.path, &error));
+        }
+    }
+
+    /// Returns the counts of all ports that have samples in the period.
+    pub(crate) fn ports(&self, period: Period) -> Result<Vec<CountedPort>, ApiError> {
+        self.read(|history| ports::counted(history, period, clocks()))
+    }
+
+    /// Returns the times of all VMs of the host with samples in the period.
+    pub(crate) fn vms(&self, period: Period) -> Result<Vec<VmStatistics>, ApiError> {
+        let running = self.running().clone();
+        self.read(|history| machines::statistics(history, &running, period, clocks()))
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&History) -> Result<T, FileError>) -> Result<T, ApiError> {
+        match &*self.lock() {
+            Ok(history) => read(history).map_err(|error| {
+                let hint = "look at the disk of the state directory";
+                ApiError::new(ErrorKind::Internal, "the statistics cannot be read", hint).because(&error)
+            }),
+            Err(error) => Err(error.clone()),
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, BTreeMap<String, u32>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Result<History, ApiError>> {
+        // A panic leaves a history with or without a sample, and never with a part of one.
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn open(path: &Path) -> Result<History, FileError> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    History::open(path, USUAL, boot.trim(), clocks())
+}
+
+/// Puts a file aside that is at fault itself, and begins a new one.
+fn begin_anew(path: &Path, error: FileError) -> Result<History, FileError> {
+    if !error.is_of_the_file() {
+        return Err(error);
+    }
+    let with_end = |end: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        name
+    };
+    for end in ENDS {
+        // If it cannot be moved, the next try says why.
+        let _ = std::fs::rename(with_end(end), with_end(&format!("{end}{UNUSABLE}")));
+    }
+    let cause: &dyn std::error::Error = &error;
+    tracing::warn!(error = cause, aside = ?with_end(UNUSABLE), "statistics begin anew");
+    open(path)
+}
+
+/// Returns the answer to requests while the file cannot be used.
+fn unusable(path: &Path, error: &FileError) -> ApiError {
+    ApiError::new(
+        ErrorKind::Unavailable,
+        "there are no statistics: their file cannot be used",
+        format!("make {} writable, or move it away, and start tautd again", path.display()),
+    )
+    .because(error)
+}
+
+/// Returns the time of the clock, in ms since the Unix epoch.
+pub(crate) fn wall_ms() -> u64 {
+    clocks().wall
+}
+
+/// Reads the clocks.
+fn clocks() -> Clocks {
+    let ms = |clock| {
+        let time = clock_gettime(clock);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        seconds * 1000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000
+    };
+    Clocks { since_boot: ms(ClockId::Boottime), wall: ms(ClockId::Realtime) }
+}
+
+#[cfg(test)]
+mod tests;

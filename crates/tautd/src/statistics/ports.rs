@@ -1,0 +1,68 @@
+//! Ports: which there are, what is read of them, and what was counted.
+
+use taut_api::fabric::PortId;
+use taut_api::fabric::counters::{PORT_WORDS, PortCounters, PortWord};
+use taut_api::statistics::Period;
+use taut_history::{Clocks, FileError, History, Values};
+use taut_plan::{Desired, Owner};
+
+use super::CountedPort;
+use crate::board::Seen;
+use crate::status;
+
+/// Begin of the keys of ports; number and owner follow.
+const KEY: &str = "port/";
+
+/// Returns the key of an owner's port. With another number the owner has another port: the counters
+/// of that number may still be those of its former owner.
+pub(super) fn key(port: PortId, owner: &str) -> String {
+    format!("{KEY}{}/{owner}", port.0)
+}
+
+/// Returns the ports that exist: owners and numbers.
+pub(super) fn existing(desired: &Desired, seen: &Seen) -> Vec<(String, PortId)> {
+    let owners = desired.ports().map(|(owner, ..)| owner);
+    let owners = owners.filter(|owner| status::port_exists(desired, seen, owner));
+    let uplinks = desired.uplinks.keys().map(|name| Owner::Uplink(name.clone()));
+    let numbered = |owner: Owner| Some((owner.to_string(), desired.numbers.port(&owner)?));
+    owners.chain(uplinks).filter_map(numbered).collect()
+}
+
+/// Returns a port's counters as the history has them: each by the number of its word.
+pub(super) fn reading(words: &[u64; PORT_WORDS]) -> Values {
+    let counters = (0_u8..).zip(words);
+    Values::new(
+        counters.filter(|(word, _)| PortWord::is_counter(usize::from(*word))).map(|(word, &n)| (word, n)),
+    )
+}
+
+/// Returns counters as the API has them.
+fn counters(read: &Values) -> PortCounters {
+    let mut words = [0; PORT_WORDS];
+    for (word, value) in read.iter() {
+        if let Some(place) = words.get_mut(usize::from(word)) {
+            *place = value;
+        }
+    }
+    PortCounters::from_words(&words)
+}
+
+/// Returns the counts of all ports that have samples in the period before now.
+pub(super) fn counted(history: &History, period: Period, now: Clocks) -> Result<Vec<CountedPort>, FileError> {
+    let end = history.timeline().position(now.since_boot);
+    let begin = end.saturating_sub(period.ms());
+    let mut all = Vec::new();
+    for (key, owner) in history.subjects_since(begin).filter(|(key, _)| key.starts_with(KEY)) {
+        let Some(counted) = history.counted(key, begin, end)? else { continue };
+        let to_ms = history.timeline().wall(counted.to, now);
+        let number = key[KEY.len()..].split('/').next().and_then(|number| number.parse().ok());
+        all.push(CountedPort {
+            port: number.unwrap_or_default(),
+            owner: owner.to_owned(),
+            covered_ms: counted.ms(),
+            to_ms,
+            counters: counters(&counted.values),
+        });
+    }
+    Ok(all)
+}

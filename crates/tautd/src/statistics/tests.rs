@@ -1,0 +1,149 @@
+//! Samples of a fabric's counters whose values the tests know.
+
+use std::os::unix::fs::FileExt as _;
+
+use taut_api::Name;
+use taut_api::fabric::counters::{PortWord, port_base};
+use taut_api::fabric::{DropReason, PortId};
+use taut_api::network::{ExternalPortSpec, PortGroupSpec, VSwitchSpec};
+use taut_host::observe::machines::Machines;
+use tempfile::TempDir;
+
+use super::*;
+use crate::store::Change;
+
+/// A daemon's statistics, without its other parts.
+struct Daemon {
+    dir: TempDir,
+    sources: Sources,
+    statistics: Statistics,
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+impl Daemon {
+    /// Starts with one port, `external/gen`.
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let sources = Sources {
+            store: Arc::new(Store::open(dir.path()).unwrap()),
+            board: Arc::default(),
+            counters: Arc::new(Counters::open(&dir.path().join("counters")).unwrap()),
+        };
+        let group =
+            PortGroupSpec { vswitch: name("sw"), ..serde_json::from_str(r#"{"vswitch":"sw"}"#).unwrap() };
+        let port: ExternalPortSpec =
+            serde_json::from_str(r#"{"portgroup":"lan","socket":"/tmp/gen"}"#).unwrap();
+        for change in [
+            Change::VSwitch(name("sw"), Some(VSwitchSpec::default())),
+            Change::PortGroup(name("lan"), Some(group)),
+            Change::External(name("gen"), Some(port)),
+        ] {
+            sources.store.write(|_| Ok(change)).unwrap();
+        }
+        let statistics = Statistics::open(dir.path());
+        Self { dir, sources, statistics }
+    }
+
+    /// Sets a counter of the port.
+    fn count(&self, word: usize, value: u64) {
+        let port = self.sources.store.state().desired.ports().next().unwrap().0;
+        let port: PortId = self.sources.store.state().desired.numbers.port(&port).unwrap();
+        let at = (port_base(port) + word) as u64 * 8;
+        let file = std::fs::File::options().write(true).open(self.dir.path().join("counters")).unwrap();
+        file.write_all_at(&value.to_le_bytes(), at).unwrap();
+    }
+
+    /// Takes a sample so many seconds after the host's present time.
+    fn sample(&self, second: u64) {
+        let now = clocks();
+        let later = || Clocks { since_boot: now.since_boot + 1000 * second, wall: now.wall + 1000 * second };
+        let mut no_machines = Machines::new(self.dir.path());
+        thread::sample(&self.statistics, &self.sources, &mut no_machines, later);
+    }
+
+    /// Returns what the only port has counted up to a second.
+    fn counted(&self, period: &str, second: u64) -> Option<CountedPort> {
+        let now = clocks();
+        let later = Clocks { since_boot: now.since_boot + 1000 * second, wall: now.wall + 1000 * second };
+        let kept = self.statistics.lock();
+        let all = ports::counted(kept.as_ref().unwrap(), period.parse().unwrap(), later).unwrap();
+        all.into_iter().next()
+    }
+}
+
+#[test]
+fn rates_are_those_of_the_counters_and_drops_keep_their_reasons() {
+    let daemon = Daemon::new();
+    assert_eq!(daemon.counted("5m", 0), None, "there is no sample yet");
+    let dropped = PortWord::RxDrops as usize + DropReason::RingFull as usize;
+    for second in 0..=400 {
+        daemon.count(PortWord::RxFrames as usize, 1000 * second);
+        daemon.count(dropped, 10 * second);
+        daemon.count(PortWord::RxQueues as usize, 1 + second % 2);
+        daemon.sample(second);
+    }
+    for (period, seconds) in [("5m", 300), ("10s", 10)] {
+        let CountedPort { owner, covered_ms: covered, counters: counted, .. } =
+            daemon.counted(period, 400).unwrap();
+        assert_eq!(owner, "external/gen");
+        assert!((1000 * seconds..1000 * seconds + 1100).contains(&covered), "{covered} ms");
+        let expected = covered as f64;
+        assert!((counted.rx_frames as f64 - expected).abs() < 0.01 * expected + 100.0, "{counted:?}");
+        assert_eq!(counted.rx_drops, [(DropReason::RingFull, counted.rx_frames / 100)]);
+        assert_eq!(counted.rx_queues, 0, "it is no counter");
+    }
+}
+
+#[test]
+fn a_counter_that_begins_again_and_a_killed_daemon_make_no_false_rate() {
+    let mut daemon = Daemon::new();
+    daemon.count(0, 5000);
+    daemon.sample(0);
+    daemon.statistics.write();
+    daemon.count(0, 6000);
+    daemon.sample(1);
+    // It is killed: the last sample was not written. The next one finds the counter begun again.
+    daemon.statistics = Statistics::open(&daemon.dir.path().join("absent"));
+    daemon.statistics = Statistics::open(daemon.dir.path());
+    daemon.count(0, 70);
+    daemon.sample(30);
+    assert_eq!(daemon.counted("1m", 30).unwrap().counters.rx_frames, 70);
+    daemon.count(0, 80);
+    daemon.sample(31);
+    assert_eq!(daemon.counted("1m", 31).unwrap().counters.rx_frames, 80);
+}
+
+#[test]
+fn a_port_that_is_gone_stays_readable_in_its_time() {
+    let daemon = Daemon::new();
+    for second in 0..10 {
+        daemon.count(0, second);
+        daemon.sample(second);
+    }
+    daemon.sources.store.write(|_| Ok(Change::External(name("gen"), None))).unwrap();
+    daemon.sample(10);
+    daemon.sample(100);
+    assert_eq!(daemon.counted("2m", 100).unwrap().counters.rx_frames, 9);
+    assert_eq!(daemon.counted("1m", 100), None, "it was gone all the time");
+}
+
+#[test]
+fn a_file_that_is_no_history_is_put_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join(FILE), "something else, and longer than a header of SQLite".repeat(9))
+        .unwrap();
+    let statistics = Statistics::open(dir.path());
+    assert!(statistics.ports(Period::USUAL).unwrap().is_empty());
+    assert!(dir.path().join(format!("{FILE}{UNUSABLE}")).exists());
+    assert!(dir.path().join(FILE).exists());
+    // An error that is not of the file leaves the file where it is.
+    std::fs::create_dir_all(dir.path().join("other").join(FILE)).unwrap();
+    assert!(Statistics::open(&dir.path().join("other")).ports(Period::USUAL).is_err());
+    assert!(dir.path().join("other").join(FILE).exists());
+    let statistics = Statistics::open(&dir.path().join("absent"));
+    let error = statistics.ports(Period::USUAL).unwrap_err();
+    assert!(error.hint.contains("history.db"), "{error}");
+}

@@ -1,0 +1,78 @@
+//! The thread that takes samples.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{Builder, sleep};
+use std::time::Duration;
+
+use taut_history::Clocks;
+use taut_host::observe::machines::Machines;
+
+use super::machines::{self, Named};
+use super::{Sources, Statistics, clocks, ports};
+
+/// Time between two samples in ms.
+const EVERY: u64 = 1000;
+/// Samples between two writes to the file: a daemon that is killed loses no more.
+const WRITTEN: u64 = 5;
+/// Number of seconds in which old samples of all subjects are looked for, of a part in each second.
+const PRUNED: u64 = 600;
+
+/// Starts the thread. It ends with the process.
+pub(super) fn start(statistics: Arc<Statistics>, sources: Sources) -> io::Result<()> {
+    let run = move || {
+        let mut machines = Machines::new(Path::new("/"));
+        for number in 1_u64.. {
+            sample(&statistics, &sources, &mut machines, clocks);
+            if number.is_multiple_of(WRITTEN) {
+                statistics.write();
+            }
+            statistics.prune(clocks().since_boot / EVERY, PRUNED);
+            // At whole seconds, so that samples are evenly spaced however long one takes.
+            let since_boot = clocks().since_boot;
+            sleep(Duration::from_millis(EVERY - since_boot % EVERY));
+        }
+    };
+    Builder::new().name("statistics".into()).spawn(run).map(drop)
+}
+
+/// Reads all counters.
+pub(super) fn sample(
+    statistics: &Statistics,
+    sources: &Sources,
+    machines: &mut Machines,
+    clocks: impl Fn() -> Clocks,
+) {
+    let state = sources.store.state();
+    let (read_at, machines) = (clocks(), machines.read());
+    let (existing, named): (Vec<_>, Vec<_>) = {
+        let seen = sources.board.lock();
+        let named = machines.iter().map(|machine| Named::of(machine, &seen)).collect();
+        (ports::existing(&state.desired, &seen), named)
+    };
+    let mut running = BTreeMap::new();
+    if let Ok(history) = &mut *statistics.lock() {
+        let mut keys = BTreeSet::new();
+        // Others may have kept the lock for a while.
+        let now = clocks();
+        for (owner, port) in existing {
+            let key = ports::key(port, &owner);
+            match sources.counters.port_words(port) {
+                Ok(words) => history.record(now.since_boot, &key, &owner, &ports::reading(&words)),
+                Err(error) => tracing::warn!(owner, %error, "a port's counters cannot be read"),
+            }
+            keys.insert(key);
+        }
+        for (machine, Named { key, name }) in machines.iter().zip(named) {
+            // Of two machines with one name, the first one has it.
+            if keys.insert(key.clone()) {
+                history.record(read_at.since_boot, &key, &name, &machines::reading(machine));
+                running.insert(key, machine.pid);
+            }
+        }
+        history.end_others(|key| keys.contains(key));
+    }
+    *statistics.running() = running;
+}

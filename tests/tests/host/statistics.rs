@@ -1,0 +1,168 @@
+//! Statistics of ports and VMs beside loads that the tests know.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+use taut_tests::{RawPort, Taut, eventually};
+use taut_virtq::header::NetHeader;
+
+const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
+const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
+/// Bytes of a frame.
+const LEN: usize = 500;
+/// Time between two frames, of which every fourth is for nobody.
+const PAUSE: Duration = Duration::from_millis(5);
+
+fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
+/// Returns the statistics of a port over a period; nothing if there are none yet.
+fn statistics(taut: &Taut, port: &str, period: &str) -> Option<Value> {
+    let all = taut.json(["net", "stats", "--period", period]);
+    all.as_array().unwrap().iter().find(|each| each["owner"] == port).cloned()
+}
+
+fn count(value: &Value, name: &str) -> u64 {
+    value[name].as_u64().unwrap()
+}
+
+/// Returns the number of drops with a reason.
+fn drops(counters: &Value, reason: &str) -> u64 {
+    let drops = counters["tx_drops"].as_array().unwrap();
+    drops.iter().find(|drop| drop[0] == reason).map_or(0, |drop| drop[1].as_u64().unwrap())
+}
+
+/// Two ports, and what one of them has sent.
+struct Rig {
+    taut: Taut,
+    a: RawPort,
+    b: RawPort,
+    /// Time of each frame, in ms since the Unix epoch.
+    sent: Vec<u64>,
+}
+
+impl Rig {
+    /// Sends a frame every 5 ms for a while.
+    fn send_for(&mut self, time: Duration) {
+        let begun = Instant::now();
+        let before = self.sent.len();
+        while begun.elapsed() < time {
+            let due = begun.elapsed().as_millis() / PAUSE.as_millis();
+            while self.sent.len() - before <= due as usize {
+                let to = if self.sent.len() % 4 == 3 { [2, 0, 0, 0, 0, 0xf] } else { B };
+                let mut frame = [&to[..], &A, &[0x88, 0xb5]].concat();
+                frame.resize(LEN, 0);
+                assert!(self.a.send(&NetHeader::default(), &frame), "there is room for it");
+                self.sent.push(wall_ms());
+            }
+            self.a.flush();
+            while self.b.receive().is_some() {}
+            self.b.flush();
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Compares rates with what was sent in the time that they cover. The daemon may have read the
+    /// counters up to 100 ms later than it says.
+    fn check(&self, period: &str) {
+        let found = statistics(&self.taut, "external/a", period).unwrap();
+        let (covered, to) = (count(&found, "covered_ms"), count(&found, "to_ms"));
+        let from = to - covered;
+        let sent = self.sent.iter().filter(|at| (from..to).contains(at)).count() as f64;
+        let counted = count(&found["counted"], "tx_frames") as f64;
+        let off = (counted - sent).abs();
+        assert!(off <= 0.01 * sent + 20.0, "{counted} of {sent} in {period}: {found}");
+        let rate = found["rates"]["tx_frames_per_s"].as_f64().unwrap();
+        assert!((rate - counted * 1000.0 / covered as f64).abs() < 1e-6, "{found}");
+        let percent = found["rates"]["tx_drops_percent"].as_f64().unwrap();
+        assert!((percent - 25.0).abs() < 2.0, "every fourth frame is dropped: {found}");
+    }
+}
+
+#[test]
+fn averages_are_those_of_a_known_load_and_a_killed_daemon_loses_nothing() {
+    let taut = Taut::start().with_lan();
+    let a = RawPort::attach(&taut, "a", "lan", A);
+    let b = RawPort::attach(&taut, "b", "lan", B);
+    let mut rig = Rig { taut, a, b, sent: Vec::new() };
+    eventually("the port has samples", || {
+        statistics(&rig.taut, "external/a", "1m").filter(|found| count(found, "covered_ms") > 0)
+    });
+    rig.send_for(Duration::from_secs(4));
+    rig.check("3s");
+    rig.taut.kill_daemon();
+    rig.send_for(Duration::from_secs(3));
+    rig.taut.restart_daemon();
+    rig.send_for(Duration::from_secs(4));
+    rig.check("3s");
+    rig.check("1m");
+    // All samples since the first one, before the load: what was sent while no daemon was there and
+    // what the killed one had not written are in the averages.
+    let all = rig.sent.len() as u64;
+    let found = eventually("the last frames are counted", || {
+        statistics(&rig.taut, "external/a", "5m").filter(|found| count(&found["counted"], "tx_frames") == all)
+    });
+    assert_eq!(count(&found["counted"], "tx_bytes"), all * LEN as u64);
+    let ports = rig.taut.json(["port", "list"]);
+    let counters =
+        &ports.as_array().unwrap().iter().find(|port| port["owner"] == "external/a").unwrap()["counters"];
+    assert_eq!(count(counters, "tx_frames"), all, "no frame came before the first sample");
+    assert_eq!(drops(&found["counted"], "unknown-unicast"), drops(counters, "unknown-unicast"));
+    // A port that is gone.
+    rig.taut.ok(["port", "detach", "a"]);
+    let gone = eventually("the port is gone", || {
+        statistics(&rig.taut, "external/a", "5m").filter(|found| found.get("port").is_none())
+    });
+    assert_eq!(count(&gone["counted"], "tx_frames"), all);
+    let refused = rig.taut.refused(["net", "stats", "--period", "31d"]);
+    assert!(refused.contains("is not a period"), "{refused}");
+}
+
+/// Starts a QEMU whose only vCPU never rests, on pCPU 0, as a program other than taut would.
+fn busy_machine(taut: &Taut, name: &str) -> KilledChild {
+    let disk = taut.dir().join(format!("{name}.img"));
+    // The BIOS runs this sector: a jump to itself.
+    let mut sector = vec![0; 512];
+    sector[..2].copy_from_slice(&[0xeb, 0xfe]);
+    sector[510..].copy_from_slice(&[0x55, 0xaa]);
+    std::fs::write(&disk, sector).unwrap();
+    let drive = format!("file={},format=raw", disk.display());
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0", "qemu-system-x86_64", "-accel", "tcg", "-m", "32M", "-display", "none"]);
+    command.args(["-name", &format!("guest={name},debug-threads=on"), "-drive", &drive, "-nodefaults"]);
+    KilledChild(command.stdin(Stdio::null()).spawn().expect("QEMU is installed"))
+}
+
+/// A process that is killed at the end of its test.
+struct KilledChild(Child);
+
+impl Drop for KilledChild {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn ready_times_of_foreign_vms_are_seen_without_asking_anybody() {
+    let taut = Taut::start();
+    let machines = ["busy1", "busy2"].map(|name| busy_machine(&taut, name));
+    let pids = machines.each_ref().map(|machine| u64::from(machine.0.id()));
+    let percent = |vm: &Value, key: &str| vm["vcpus"][0][key].as_f64().unwrap_or(0.0);
+    let busy = |vm: &Value| percent(vm, "run_percent") + percent(vm, "ready_percent");
+    let found = eventually("both were busy for ten seconds", || {
+        let all = taut.json(["vm", "stats", "--period", "10s"]);
+        let of = |pid: &u64| all.as_array().unwrap().iter().find(|vm| vm["pid"] == *pid).cloned();
+        let both = pids.iter().map(of).collect::<Option<Vec<_>>>()?;
+        both.iter().all(|vm| count(vm, "covered_ms") >= 10_000 && busy(vm) > 97.0).then_some(both)
+    });
+    for (vm, name) in found.iter().zip(["busy1", "busy2"]) {
+        assert_eq!((vm["name"].as_str(), vm["foreign"].as_bool()), (Some(name), Some(true)));
+        let (run, ready) = (percent(vm, "run_percent"), percent(vm, "ready_percent"));
+        // Both want one pCPU. Others on this host take some of it, too.
+        assert!(run > 20.0 && ready > 35.0 && run + ready < 103.0, "{vm}");
+        assert!((vm["run_percent"].as_f64().unwrap() - run).abs() < 0.01, "{vm}");
+    }
+}
