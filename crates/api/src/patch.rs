@@ -308,13 +308,26 @@ pub struct VmciPatch {
     /// or number, or none.
     #[cfg_attr(feature = "clap", arg(long = "vmci-group", value_name = "GROUP|none", group = "setting"))]
     pub group: Option<GroupChoice>,
-    /// Memory for queue pairs from the next start on: a power of two from 4MiB to 1GiB, or none
-    /// (0). It counts beside the guest's memory.
+    /// Memory for queue pairs: a power of two from 4MiB to 1GiB, or none (0). It counts beside the
+    /// guest's memory. A running VM gets it at once if it has room for it and none yet, else with
+    /// its next start.
     #[cfg_attr(
         feature = "clap",
         arg(long = "vmci-queue-pairs", value_name = "SIZE|none", value_parser = bytes_or_none, group = "setting")
     )]
     pub queue_pairs: Option<Bytes>,
+    /// Room for memory for queue pairs that is added while the VM runs, from the next start on: the
+    /// most that can be added, a power of two from 4MiB to 1GiB, or none (0).
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long = "vmci-queue-pairs-room",
+            value_name = "SIZE|none",
+            value_parser = bytes_or_none,
+            group = "setting"
+        )
+    )]
+    pub queue_pairs_room: Option<Bytes>,
 }
 
 /// All VMCI domains of a VM. The command line writes `A,B`, or `none`.

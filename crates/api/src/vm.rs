@@ -91,6 +91,11 @@ impl VmSpec {
     pub fn queue_pairs(&self) -> Bytes {
         self.vmci.as_ref().map_or(self.leftover_queue_pairs, VmciSpec::queue_pairs)
     }
+
+    /// Returns the most memory for queue pairs that can be added while the VM runs; 0 without room.
+    pub fn queue_pairs_room(&self) -> Bytes {
+        self.vmci.as_ref().map(VmciSpec::queue_pairs_room).unwrap_or_default()
+    }
 }
 
 impl Default for VmSpec {
@@ -482,9 +487,13 @@ pub struct VmciStatus {
     /// the socket. A guest's connection comes to this one if nothing listens at the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_socket: Option<String>,
-    /// Size of the memory for queue pairs that the running VM was started with; absent without any.
+    /// Size of the memory for queue pairs that the running VM has; absent without any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_pairs: Option<Bytes>,
+    /// Most memory for queue pairs that can be added to the running VM; absent if it was started
+    /// without room, or has such memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_pairs_room: Option<Bytes>,
     /// Counters of the device.
     #[serde(default)]
     pub counters: VmciCounters,

@@ -79,9 +79,14 @@ pub struct VmciSpec {
     /// Size of the memory for queue pairs, through which programs in the guest exchange bytes of
     /// their connections with the host instead of in packets: a power of two from 4MiB to 1GiB. The
     /// guest sees it as an NVDIMM, and Linux as `/dev/dax0.0`. Absent or 0: none. Only QEMU's VMs
-    /// have it, from their next start on.
+    /// have it, from their next start on. A running VM with `queue_pairs_room` and no such memory
+    /// yet gets it at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_pairs: Option<Bytes>,
+    /// Most memory for queue pairs that can be added while the VM runs, which it has to be started
+    /// with: a power of two from 4MiB to 1GiB. Absent or 0: none can be added.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_pairs_room: Option<Bytes>,
 }
 
 /// The group of a VMCI device in a request: a name or number, or `none`.
@@ -127,6 +132,11 @@ impl VmciSpec {
     /// Returns the size of the memory for queue pairs; 0 without any.
     pub fn queue_pairs(&self) -> Bytes {
         self.queue_pairs.unwrap_or_default()
+    }
+
+    /// Returns the most memory for queue pairs that can be added while the VM runs; 0 without room.
+    pub fn queue_pairs_room(&self) -> Bytes {
+        self.queue_pairs_room.unwrap_or_default()
     }
 
     /// Returns the size of the NVDIMM with so much memory for queue pairs; 0 without any.

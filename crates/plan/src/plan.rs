@@ -13,6 +13,7 @@ use crate::network::links::set_links;
 use crate::network::vsock_devices::serve_vsock_devices;
 use crate::placement::problem::Grant;
 use crate::resources::Decided;
+use crate::resources::added_queue_pairs::add_queue_pairs;
 use crate::resources::disk_limits::limit_disks;
 use crate::resources::host_plan::share_host;
 use crate::resources::memory::refuse_oversized_vms;
@@ -37,6 +38,7 @@ pub struct Plan {
 /// Plans the steps by which what is observed becomes what is desired. `report` is what enforcement
 /// of the last plan left on the host.
 pub fn plan(desired: &Desired, observed: &Observed, report: &HostReport) -> Plan {
+    let added = add_queue_pairs(desired, observed);
     let running = desired.as_running(observed);
     let desired = &*running;
     let decided = Decided::new(desired, observed, report);
@@ -45,6 +47,7 @@ pub fn plan(desired: &Desired, observed: &Observed, report: &HostReport) -> Plan
         start_and_stop_vms(desired, observed, &refusals),
         serve_vsock_devices(desired, observed),
         limit_disks(desired, observed),
+        added,
         set_links(desired, observed),
         attach_and_detach_ports(desired, observed),
     ]

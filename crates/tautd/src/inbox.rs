@@ -24,6 +24,8 @@ pub(crate) enum Message {
     DiskLimited(Name, DiskLimits),
     /// QEMU shows the guest this link on the card with this index.
     LinkSet(Name, usize, WantedLink),
+    /// Adding memory for queue pairs to a VM has ended; the number is that of its process.
+    QueuePairsAdded(Name, u32, AddedMemory),
     /// The guest's drivers have set these addresses, by card; the number is that of the process.
     Addresses(Name, u32, Vec<Option<MacAddr>>),
     /// The QEMU of a VM has finished starting; this is its process.
@@ -56,6 +58,19 @@ pub(crate) struct CaptureRequest {
     pub(crate) socket: OwnedFd,
     /// Completes when the fabric was asked, or cannot be.
     pub(crate) done: oneshot::Sender<Result<(), ApiError>>,
+}
+
+/// The result of adding memory for queue pairs to a VM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AddedMemory {
+    /// The process has it, with this descriptor.
+    There(i32),
+    /// The process does not have it: a former daemon ended before, or it is no longer wanted.
+    Absent,
+    /// QEMU has refused it, for this reason, and is as before.
+    Refused(String),
+    /// It is not known whether the process has it, for this reason.
+    Unclear(String),
 }
 
 /// The sending end of the loop's messages.

@@ -149,9 +149,12 @@ fn vmci(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm: &VmDesi
     };
     // A device may be up although its group has no sockets, or its queue pairs are not used.
     let group_problem = group.as_ref().and_then(|_| seen.problems.get(&group_document(name)));
+    let has_queue_pairs = process.is_some_and(|process| process.queue_pairs.is_some());
+    let wants_queue_pairs = vm.vm.queue_pairs().0 > 0;
     let queue_pairs_problem = seen.problems.get(&queue_pairs_document(name));
+    let queue_pairs_problem = queue_pairs_problem.filter(|_| has_queue_pairs || wants_queue_pairs);
     let unused = port.and_then(|port| seen.observed.fabric.ports.get(&port)?.unused_queue_pairs.as_ref());
-    let unused = unused.filter(|_| process.is_some_and(|process| process.queue_pairs.is_some()));
+    let unused = unused.filter(|_| has_queue_pairs);
     let others = group_problem.into_iter().chain(queue_pairs_problem).chain(unused).cloned();
     let reasons = reason.filter(|_| link != Link::Up).into_iter().chain(others);
     let reasons: Vec<String> = reasons.collect();
@@ -164,6 +167,10 @@ fn vmci(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm: &VmDesi
         socket: text(&run_paths(run_dir, name).vmci()),
         group_socket: group_socket.map(|_| text(&GroupFolders::at(run_dir).socket(name))),
         queue_pairs: process.and_then(|process| process.queue_pairs).map(|memory| memory.size),
+        queue_pairs_room: process
+            .filter(|process| process.queue_pairs.is_none())
+            .map(|process| process.queue_pairs_room)
+            .filter(|room| room.0 > 0),
         counters: VmciCounters::default(),
     })
 }

@@ -172,6 +172,19 @@ impl Qmp {
         self.answer("getfd", deadline).map(drop)
     }
 
+    /// Hands QEMU a descriptor for its own use, marked with `opaque`. Returns its number there.
+    pub(crate) fn add_descriptor(
+        &mut self,
+        opaque: &str,
+        descriptor: BorrowedFd<'_>,
+    ) -> Result<i64, QmpError> {
+        let deadline = Instant::now() + self.timeout;
+        let line = request("add-fd", &json!({ "opaque": opaque }));
+        self.socket.send_with(&line, descriptor)?;
+        let answer = self.answer("add-fd", deadline)?;
+        answer["fd"].as_i64().ok_or_else(|| QmpError::unexpected(&answer))
+    }
+
     /// Executes a command. [`Value::Null`] stands for no arguments.
     pub(crate) fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, QmpError> {
         let deadline = Instant::now() + self.timeout;

@@ -5,13 +5,11 @@
 #[allow(dead_code, reason = "shared with the tests of the host")]
 mod scope;
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use scope::Scope;
 use serde_json::{Value, json};
-use taut_tests::{Controller, Prerequisite, Taut, cpu_group, eventually, require};
+use taut_tests::{Controller, Prerequisite, Taut, ask_monitor, cpu_group, eventually, require};
 
 /// Returns a VM file with a disk that has no boot loader.
 fn blank(taut: &Taut) -> String {
@@ -129,24 +127,9 @@ fn a_disk_is_limited_while_its_vm_runs() {
 /// Asks QEMU's monitor for the limits of the disk. Returns `None` while another client uses the
 /// monitor.
 fn query_disk(monitor: &Path) -> Option<Value> {
-    let stream = UnixStream::connect(monitor).ok()?;
-    stream.set_read_timeout(Some(std::time::Duration::from_secs(2))).ok()?;
-    let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
-    let mut answer = |command: &Value| -> Option<Value> {
-        if !command.is_null() {
-            writeln!(&stream, "{command}").ok()?;
-        }
-        loop {
-            let line: Value = serde_json::from_str(&lines.next()?.ok()?).ok()?;
-            if line.get("event").is_none() {
-                return Some(line);
-            }
-        }
-    };
-    answer(&Value::Null)?;
-    answer(&json!({ "execute": "qmp_capabilities" }))?;
     let limits = json!({ "path": "/objects/disk0-limits", "property": "limits" });
-    Some(answer(&json!({ "execute": "qom-get", "arguments": limits }))?["return"].clone())
+    let answers = ask_monitor(monitor, &[json!({ "execute": "qom-get", "arguments": limits })])?;
+    Some(answers[0]["return"].clone())
 }
 
 /// Returns the folder of a process's blkio group (cgroup v1).

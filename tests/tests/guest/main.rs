@@ -1,5 +1,6 @@
 //! Tests that boot VMs in QEMU; emulation is enough.
 
+mod added_queue_pairs;
 mod addresses;
 mod boot;
 mod channel;

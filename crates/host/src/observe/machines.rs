@@ -116,12 +116,11 @@ impl Known {
                 let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
                 thread.vcpu = affinity::vcpu_of(name.trim());
             }
-            match thread.vcpu {
-                Some(vcpu) => drop(vcpus.insert(vcpu, now)),
-                None => {
-                    self.others.ran_ns += now.ran_ns.saturating_sub(thread.last.ran_ns);
-                    self.others.waited_ns += now.waited_ns.saturating_sub(thread.last.waited_ns);
-                }
+            if let Some(vcpu) = thread.vcpu {
+                vcpus.insert(vcpu, now);
+            } else {
+                self.others.ran_ns += now.ran_ns.saturating_sub(thread.last.ran_ns);
+                self.others.waited_ns += now.waited_ns.saturating_sub(thread.last.waited_ns);
             }
             thread.last = now;
         }

@@ -10,6 +10,7 @@ use crate::placement::affinity::explain_affinity;
 use crate::placement::numa::{explain_place, place_memory};
 use crate::resources::Decided;
 use crate::resources::accelerator::explain_accelerator;
+use crate::resources::added_queue_pairs::explain_queue_pairs;
 use crate::resources::disk_limits::explain_disk_limits;
 use crate::resources::halt::explain_halt;
 use crate::resources::migration::{explain_destination, explain_progress, leaves_start};
@@ -66,8 +67,8 @@ fn explain_memory(
     told
 }
 
-/// Explains a VM's size, accelerator, halting, disk limits, PCI devices and MTUs, and what it keeps
-/// until its next start. Returns `None` for a VM that asks for nothing.
+/// Explains a VM's size, memory for queue pairs, accelerator, halting, disk limits, PCI devices and
+/// MTUs, and what it keeps until its next start. Returns `None` for a VM that asks for nothing.
 pub fn explain_machine(
     desired: &Desired,
     observed: &Observed,
@@ -77,6 +78,7 @@ pub fn explain_machine(
 ) -> Option<ResourceStatus> {
     let (spec, process) = (&vm.vm, observed.process(name));
     let mut told = explain_size(spec, process);
+    told.append(explain_queue_pairs(spec, process));
     told.append(explain_accelerator(spec, process));
     told.append(explain_halt(report, name, spec, process));
     told.append(explain_disk_limits(spec, process));

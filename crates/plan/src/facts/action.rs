@@ -49,6 +49,8 @@ pub enum Action {
     },
     /// Set the limits of a running VM's disk through QEMU's monitor.
     LimitDisk(Name),
+    /// Add memory for queue pairs to a running VM through QEMU's monitor, or end what was begun.
+    AddQueuePairs(Name),
     /// Take the link of a vNIC up or down through QEMU's monitor, so that the guest sees it.
     SetLink {
         /// The VM.

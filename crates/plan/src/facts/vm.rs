@@ -40,8 +40,12 @@ pub struct Process {
     pub sockets: BTreeSet<usize>,
     /// The process was started with a VMCI device.
     pub vmci: bool,
-    /// Memory for queue pairs that it was started with.
+    /// Memory for queue pairs that it has.
     pub queue_pairs: Option<QueuePairMemory>,
+    /// Most memory for queue pairs that can be added while it has none; 0 without room.
+    pub queue_pairs_room: Bytes,
+    /// Adding memory for queue pairs has begun and not ended.
+    pub adds_queue_pairs: bool,
     /// Its memory was allocated and locked when it started.
     pub locked: bool,
     /// Limits that it was given when it started; absent if an earlier version started it.

@@ -3,9 +3,11 @@
 //! [`Decided`] collects what is decided for all VMs together. [`host_plan`] makes of it the wanted
 //! state of the host. [`shares`] and [`memory_shares`] divide CPU, memory and disks; [`migration`]
 //! moves memory after its VM; [`process_limits`] bounds what a process may use; [`processes`]
-//! starts and stops VMs. [`next_start`] explains what a running VM gets when it is started again.
+//! starts and stops VMs. [`added_queue_pairs`] adds memory to running VMs, and [`next_start`]
+//! explains what a running VM gets when it is started again.
 
 pub mod accelerator;
+pub mod added_queue_pairs;
 mod decided;
 pub mod disk_limits;
 pub mod halt;

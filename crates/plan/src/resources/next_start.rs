@@ -8,12 +8,10 @@ use crate::facts::reservation::{memory_is_reserved, wants_exclusive_pcpus};
 use crate::facts::{Desired, Explanation, HostSeen, MachineSize, Process, Row};
 use crate::network::mtu::told_mtus;
 
-/// Explains vCPUs and memory, and memory for queue pairs, that the running process does not have
-/// yet.
+/// Explains vCPUs and memory that the running process does not have yet.
 pub(crate) fn explain_size(spec: &VmSpec, process: Option<&Process>) -> Explanation {
     let mut told = Explanation::default();
-    let Some(MachineSize { vcpus, memory, queue_pairs }) = process.and_then(|process| process.machine.size)
-    else {
+    let Some(MachineSize { vcpus, memory, .. }) = process.and_then(|process| process.machine.size) else {
         return told;
     };
     let rule = "vCPUs and memory are part of the machine that a VM starts with";
@@ -27,17 +25,6 @@ pub(crate) fn explain_size(spec: &VmSpec, process: Option<&Process>) -> Explanat
             true,
             format!("it has {then} of memory from its next start on; it runs with {now}"),
             rule,
-        );
-    }
-    // A device that is added or removed is explained elsewhere.
-    let device_stays = spec.vmci.is_some() && process.is_some_and(|process| process.vmci);
-    if device_stays && queue_pairs != spec.queue_pairs() {
-        let shown = |size: Bytes| if size.0 == 0 { "none".to_owned() } else { size.to_string() };
-        let (now, then) = (shown(queue_pairs), shown(spec.queue_pairs()));
-        told.decide_from(
-            true,
-            format!("its memory for queue pairs is {then} from its next start on; it runs with {now}"),
-            "the memory for queue pairs is part of the machine that a VM starts with",
         );
     }
     told
@@ -142,31 +129,6 @@ mod tests {
         for process in [None, Some(&same), Some(&Process::default())] {
             assert_eq!(explain_size(&spec, process), Explanation::default());
         }
-    }
-
-    #[test]
-    fn memory_for_queue_pairs_changes_at_the_next_start() {
-        let spec = |queue_pairs: &str| -> VmSpec {
-            let vmci = serde_json::json!({ "vmci": { "queue_pairs": queue_pairs }, "memory": "256MiB" });
-            serde_json::from_value(vmci).unwrap()
-        };
-        let told = |spec: &VmSpec, vmci, mib| {
-            let size = Some(MachineSize { queue_pairs: Bytes::mib(mib), ..MachineSize::of(spec) });
-            let machine = MachineSeen { size, ..MachineSeen::default() };
-            let process = Process { vmci, machine, ..Process::default() };
-            restarts(&explain_size(spec, Some(&process))).join("; ")
-        };
-        assert_eq!(
-            told(&spec("16MiB"), true, 0),
-            "its memory for queue pairs is 16MiB from its next start on; it runs with none"
-        );
-        assert_eq!(
-            told(&spec("0"), true, 16),
-            "its memory for queue pairs is none from its next start on; it runs with 16MiB"
-        );
-        assert_eq!(told(&spec("16MiB"), true, 16), "");
-        assert_eq!(told(&spec("16MiB"), false, 0), "", "the whole device is new");
-        assert_eq!(told(&VmSpec { vmci: None, ..spec("16MiB") }, true, 16), "", "the whole device goes");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use taut_api::Bytes;
 use taut_api::enforcement::ProcessLimits;
 use taut_api::machine::{TCG_CACHE, VmAccelerator};
+use taut_api::vmci::VmciSpec;
 
 use crate::facts::MachineSize;
 
@@ -59,6 +60,14 @@ pub fn limit_process(needs: &ProcessNeeds) -> ProcessLimits {
     // The memory of queue pairs is never on huge pages.
     let (pages, huge) = if huge { (size.nvdimm().0, size.memory.0) } else { (size.all_memory().0, 0) };
     ProcessLimits { memory: Bytes(pages.saturating_add(own)), huge: Bytes(huge), processes }
+}
+
+/// Returns the limits of a process to which memory for queue pairs is added while it runs.
+pub fn add_queue_pairs(limits: ProcessLimits, queue_pairs: Bytes) -> ProcessLimits {
+    let nvdimm = VmciSpec::nvdimm_of(queue_pairs).0;
+    let page_tables = (nvdimm / PAGE_TABLES).next_multiple_of(Bytes::mib(1).0);
+    let memory = Bytes(limits.memory.0.saturating_add(nvdimm).saturating_add(page_tables));
+    ProcessLimits { memory, ..limits }
 }
 
 #[cfg(test)]
@@ -116,6 +125,7 @@ mod tests {
             // 2 MiB precede them, and a 64th of all are page tables.
             assert_eq!(with.memory, Bytes(without.memory.0 + Bytes::mib(64 + 1).0));
             assert_eq!(with.huge, without.huge);
+            assert_eq!(add_queue_pairs(without, Bytes::mib(62)), with, "they may come later");
         }
     }
 }

@@ -84,10 +84,16 @@ fn show(vm: &Vm, spec: &VmciSpec, status: &VmciStatus) -> String {
 fn queue_pairs(vm: &Vm, spec: &VmciSpec, status: &VmciStatus) -> String {
     let shown = |size: Bytes| if size.0 == 0 { "none".to_owned() } else { size.to_string() };
     let (wanted, now) = (spec.queue_pairs(), status.queue_pairs.unwrap_or_default());
-    if vm.status.pid.is_some() && wanted != now {
+    let runs = vm.status.pid.is_some();
+    let room = if runs { status.queue_pairs_room.unwrap_or_default() } else { spec.queue_pairs_room() };
+    if runs && now.0 == 0 && wanted.0 > 0 && wanted <= room {
+        format!("none; {wanted} will be added")
+    } else if runs && wanted != now {
         format!("{}; {} from the next start on", shown(now), shown(wanted))
     } else if wanted.0 > 0 {
         wanted.to_string()
+    } else if room.0 > 0 {
+        format!("none; {room} can be added while it runs")
     } else {
         String::new()
     }
@@ -173,6 +179,7 @@ mod tests {
             socket: format!("/run/taut/vms/{cid}/vmci.sock"),
             group_socket: (cid == 3).then(|| "/run/taut/vmci/db1/vmci.sock".to_owned()),
             queue_pairs: (cid == 3).then_some(Bytes::mib(16)),
+            queue_pairs_room: None,
             counters,
         };
         let counters = VmciCounters {
@@ -226,7 +233,7 @@ mod tests {
 
     #[test]
     fn memory_for_queue_pairs_of_a_running_vm_changes_at_the_next_start() {
-        let shown = |wanted: &str, now: Option<u64>, runs: bool| {
+        let with_room = |wanted: &str, now: Option<u64>, room: Option<u64>, runs: bool| {
             let queue_pairs = now.map(Bytes::mib);
             let status = VmciStatus {
                 cid: Cid(3),
@@ -236,13 +243,19 @@ mod tests {
                 socket: String::new(),
                 group_socket: None,
                 queue_pairs,
+                queue_pairs_room: room.map(Bytes::mib),
                 counters: VmciCounters::default(),
             };
-            let spec = serde_json::json!({ "queue_pairs": wanted });
+            let spec = serde_json::json!({ "queue_pairs": wanted, "queue_pairs_room": "64MiB" });
             let mut vm = vm("a", &spec, Some(status.clone()));
             vm.status.pid = runs.then_some(9);
             queue_pairs_of(&vm, &status)
         };
+        let shown = |wanted: &str, now, runs| with_room(wanted, now, None, runs);
+        assert_eq!(with_room("16MiB", None, Some(64), true), "none; 16MiB will be added");
+        assert_eq!(with_room("0", None, Some(64), true), "none; 64MiB can be added while it runs");
+        assert_eq!(with_room("0", None, None, false), "none; 64MiB can be added while it runs");
+        assert_eq!(with_room("128MiB", None, Some(64), true), "none; 128MiB from the next start on");
         assert_eq!(shown("16MiB", Some(16), true), "16MiB");
         assert_eq!(shown("0", None, true), "");
         assert_eq!(shown("16MiB", None, false), "16MiB");

@@ -192,8 +192,17 @@ fn change_vmci(
     kind: VmKind,
     before: Option<VmciSpec>,
 ) -> Result<Option<VmciSpec>, ApiError> {
-    let VmciPatch { present, cid, domains, unrestricted, connections, half_open, group, queue_pairs } =
-        change;
+    let VmciPatch {
+        present,
+        cid,
+        domains,
+        unrestricted,
+        connections,
+        half_open,
+        group,
+        queue_pairs,
+        queue_pairs_room,
+    } = change;
     if *present == Some(false) {
         return if *change == (VmciPatch { present: Some(false), ..VmciPatch::default() }) {
             Ok(None)
@@ -227,8 +236,12 @@ fn change_vmci(
             *place = Some(most).filter(|most| *most > 0);
         }
     }
-    if let Some(size) = *queue_pairs {
-        vmci.queue_pairs = Some(size).filter(|size| size.0 > 0);
+    for (given, place) in
+        [(queue_pairs, &mut vmci.queue_pairs), (queue_pairs_room, &mut vmci.queue_pairs_room)]
+    {
+        if let Some(size) = *given {
+            *place = Some(size).filter(|size| size.0 > 0);
+        }
     }
     definition::vmci::check(kind, &vmci)?;
     assign_cid(desired, &mut vmci);

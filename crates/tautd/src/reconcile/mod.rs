@@ -4,6 +4,7 @@
 //! plan's actions, and then settles the plan's shares of the host. Other threads
 //! do whatever touches a path that a user named, because its file system may not answer.
 
+mod added_queue_pairs;
 mod addresses;
 mod apply;
 mod attach;
@@ -172,6 +173,7 @@ impl Reconciler {
                     }
                     Message::DiskLimited(name, limits) => self.vms.record_disk_limits(&name, limits),
                     Message::LinkSet(name, index, link) => self.vms.record_link(&name, index, link),
+                    Message::QueuePairsAdded(name, pid, added) => self.end_adding(&name, pid, added),
                     Message::Addresses(name, pid, addresses) => self.note_addresses(&name, pid, &addresses),
                     Message::Ready(name, pid) => self.vms.record_ready(&name, pid),
                     Message::Kill(name) => self.vms.kill(&name),

@@ -13,7 +13,13 @@ impl Retries {
         self.0.get(operation).is_none_or(|at| *at <= Instant::now())
     }
 
-    /// Returns the same, and delays the first attempt of a new operation by `pause`.
+    /// Returns whether an operation was never delayed.
+    pub(super) fn is_new(&self, operation: &str) -> bool {
+        !self.0.contains_key(operation)
+    }
+
+    /// Returns whether an operation may be tried now, and delays the first attempt of a new
+    /// operation by `pause`.
     pub(super) fn is_due_after(&mut self, operation: &str, pause: Duration) -> bool {
         let now = Instant::now();
         *self.0.entry(operation.to_owned()).or_insert(now + pause) <= now
@@ -37,9 +43,9 @@ mod tests {
     #[test]
     fn an_operation_is_due_unless_it_was_delayed() {
         let mut retries = Retries::default();
-        assert!(retries.is_due("a"));
+        assert!(retries.is_due("a") && retries.is_new("a"));
         retries.delay("a", Duration::from_secs(3600));
-        assert!(!retries.is_due("a") && retries.is_due("b"));
+        assert!(!retries.is_due("a") && !retries.is_new("a") && retries.is_due("b"));
         retries.reset("a");
         assert!(retries.is_due("a"));
     }

@@ -4,6 +4,7 @@
 //! runs, and the file `failed` with the reason of a failure until its next start. Its logs are
 //! elsewhere ([`crate::console`]).
 
+mod added_queue_pairs;
 mod budget;
 mod chain;
 mod copies;
@@ -37,6 +38,8 @@ use crate::console::Console;
 use crate::external::{connect_now, connect_to};
 use crate::inbox::Inbox;
 use crate::process::{Process, write_record};
+use added_queue_pairs::Adding;
+pub(crate) use added_queue_pairs::NextStep;
 use budget::Budget;
 use copies::{Copies, InUse};
 use preparation::{Preparations, Tools};
@@ -69,6 +72,7 @@ struct Running {
     /// Copies of its kernel and initrd, which serve other VMs as long as it runs.
     _copies: Vec<InUse>,
     stopping: Option<Stopping>,
+    adding: Adding,
 }
 
 /// The way in which a VM's process ended.
@@ -101,7 +105,8 @@ impl Vms {
             let process = Process::adopt(identity);
             if let Some(process) = process.filter(|process| !facts.waiting || is_program(process)) {
                 console.adopt(&name, &paths);
-                running.insert(name, Running { process, facts, _copies: Vec::new(), stopping: None });
+                let (copies, adding) = (Vec::new(), Adding::default());
+                running.insert(name, Running { process, facts, _copies: copies, stopping: None, adding });
             } else if facts.waiting {
                 // The daemon ended in the middle of a start, which this one begins anew.
                 clean_up(&paths, None);
@@ -350,6 +355,8 @@ impl Running {
                 .collect(),
             vmci: facts.vmci,
             queue_pairs: facts.queue_pairs.map(|file| file.memory),
+            queue_pairs_room: facts.queue_pairs_room,
+            adds_queue_pairs: facts.added.is_some(),
             locked: facts.tuning.locked,
             limits: facts.limits,
             machine: MachineSeen {

@@ -5,7 +5,7 @@
 //! from there. The process may be hostile, so a descriptor counts only if it leads to the file that
 //! was made for the VM.
 
-use std::fs::{File, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
@@ -29,6 +29,9 @@ const _: () = assert!(VmciSpec::QUEUE_PAIRS.end().0 == layout::MOST_REGION);
 /// fabric.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
+/// Name of the file, as `/proc` shows it.
+const NAME: &str = "taut-queue-pairs";
+
 /// The file of a running VM, for the next daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct QueuePairFile {
@@ -47,7 +50,7 @@ pub(super) fn make(size: Bytes) -> io::Result<OwnedFd> {
     let length = dax::memory_len(size.0);
     let block = dax::block(length).map_err(io::Error::other)?;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let file = File::from(memfd_create("taut-queue-pairs", flags)?);
+    let file = File::from(memfd_create(NAME, flags)?);
     file.set_len(length)?;
     file.write_all_at(&block, dax::BLOCK_OFFSET)?;
     file.write_all_at(&geometry.header(), dax::DATA_OFFSET)?;
@@ -68,6 +71,11 @@ impl QueuePairFile {
         Ok(None)
     }
 
+    /// Describes a file that no process has yet.
+    pub(super) fn of_new(fd: impl AsFd, size: Bytes) -> io::Result<Self> {
+        Self::of(fd, -1, size)
+    }
+
     fn of(fd: impl AsFd, descriptor: i32, size: Bytes) -> io::Result<Self> {
         let found = fstat(fd)?;
         let offset = VmciSpec::QUEUE_PAIRS_OFFSET;
@@ -75,6 +83,28 @@ impl QueuePairFile {
         let ring = Some(Bytes(geometry.ring_len().into()));
         let memory = QueuePairMemory { inode: found.st_ino, offset, size, ring };
         Ok(Self { descriptor, device: found.st_dev, memory })
+    }
+
+    /// Describes the file for a process that has it by this descriptor.
+    pub(super) fn with_descriptor(&self, descriptor: i32) -> Self {
+        Self { descriptor, ..*self }
+    }
+
+    /// Finds the descriptor by which process `pid` has the file; `None` if it does not have it.
+    pub(super) fn found_in(&self, pid: u32) -> io::Result<Option<i32>> {
+        for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
+            let path = entry?.path();
+            // Files with other names are not touched, because their file systems may not answer. A
+            // descriptor that was closed meanwhile has no name.
+            let is_named = fs::read_link(&path)
+                .is_ok_and(|target| target.to_string_lossy().starts_with(&format!("/memfd:{NAME} ")));
+            let number = path.file_name().and_then(|number| number.to_str()?.parse().ok());
+            let Some(descriptor) = number.filter(|_| is_named) else { continue };
+            if self.with_descriptor(descriptor).open(pid).is_ok() {
+                return Ok(Some(descriptor));
+            }
+        }
+        Ok(None)
     }
 
     /// Opens the file that process `pid` has. Touches no other one: opening it might wait.
@@ -143,8 +173,12 @@ mod tests {
         let of = |fd: &OwnedFd| QueuePairFile { descriptor: fd.as_raw_fd(), ..record };
         let own = std::process::id();
         let again = of(&made).open(own).unwrap();
-        File::from(made).write_all_at(b"bytes", 5 << 20).unwrap();
+        File::from(made.try_clone().unwrap()).write_all_at(b"bytes", 5 << 20).unwrap();
         assert_eq!(&read::<5>(&File::from(again), 5 << 20), b"bytes");
+
+        let searched = |fd: &OwnedFd| QueuePairFile::of_new(fd, SIZE).unwrap().found_in(own).unwrap();
+        assert_eq!(searched(&made), Some(made.as_raw_fd()));
+        assert_eq!(searched(&null), None, "it has another name");
 
         // A process that was taken over puts something else in its place.
         let error = of(&null).open(own).unwrap_err().to_string();

@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use taut_api::enforcement::ProcessLimits;
 use taut_api::machine::{DiskLimits, VmAccelerator};
 use taut_api::vm::VmKind;
-use taut_api::{MacAddr, Mtu};
+use taut_api::{Bytes, MacAddr, Mtu};
 use taut_plan::facts::{MachineSize, SetAddress};
 use taut_vm::launch::{RunPaths, Tuning};
 
+use super::added_queue_pairs::Added;
 use super::queue_pairs::QueuePairFile;
 use crate::process::Identity;
 
@@ -31,15 +32,21 @@ pub(super) struct Facts {
     /// True if it was started with a VMCI device.
     #[serde(default)]
     pub(super) vmci: bool,
-    /// Memory for queue pairs, if it was started with any.
+    /// Memory for queue pairs, if it has any.
     #[serde(default)]
     pub(super) queue_pairs: Option<QueuePairFile>,
+    /// Most memory for queue pairs that can be added while it runs without any.
+    #[serde(default)]
+    pub(super) queue_pairs_room: Bytes,
+    /// Memory for queue pairs that is being added.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) added: Option<Added>,
     #[serde(default)]
     pub(super) tuning: Tuning,
     /// Limits of its disk.
     #[serde(default)]
     pub(super) disk_limits: DiskLimits,
-    /// vCPUs and memory that it was started with.
+    /// vCPUs and memory that it was started with, and memory that is being or was added.
     #[serde(default)]
     pub(super) size: Option<MachineSize>,
     /// Limits of its process; `None` if an earlier version started it.

@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use taut_api::ApiError;
 use taut_api::enforcement::ProcessLimits;
 use taut_api::host::{Accelerator, AcceleratorKind};
 use taut_api::machine::VmAccelerator;
+use taut_api::{ApiError, Bytes};
 
 use taut_plan::facts::MemoryPlace;
 
@@ -13,6 +13,7 @@ use crate::access::rights::Rights;
 use crate::board::HostFacts;
 use crate::confine::stand_in::{confiner, write_script};
 use crate::console::LogFolder;
+use crate::inbox::AddedMemory;
 
 fn host() -> HostFacts {
     HostFacts { accelerator: Accelerator { kind: AcceleratorKind::Tcg, why: "a test".into() }, qemu: None }
@@ -299,4 +300,51 @@ fn the_order_in_which_drivers_set_addresses_survives_the_daemon() {
         vms.kill(name);
         wait_for_end(&mut vms, name);
     }
+}
+
+#[test]
+fn memory_that_is_added_is_recorded_before_and_undone_if_it_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let name: Name = "m1".parse().unwrap();
+    make_program(dir.path(), "exec sleep 60");
+    let mut vms = adopt(dir.path()).unwrap();
+    let pid = start(&mut vms, &name).unwrap();
+    let (size, other) = (Bytes::mib(16), Bytes::mib(32));
+    let recorded = |vms: &Vms| Record::read(&vms.paths(&name)).unwrap().facts;
+    let limits = |vms: &Vms| vms.running[&name].facts.limits.unwrap();
+    let before = limits(&vms);
+    assert_eq!(vms.next_step(&name, size), NextStep::Begin);
+    assert_eq!(vms.next_step(&name, Bytes(0)), NextStep::Wait);
+
+    // The limits are larger by the memory, 2 MiB that precede it, and page tables.
+    vms.begin_adding(&name, size).unwrap();
+    assert_eq!(limits(&vms).memory.0 - before.memory.0, Bytes::mib(19).0);
+    let facts = recorded(&vms);
+    assert_eq!((facts.limits, facts.size.unwrap().queue_pairs), (Some(limits(&vms)), size));
+    assert!(facts.added.is_some() && vms.observe(&name).process.unwrap().adds_queue_pairs);
+    assert_eq!(vms.next_step(&name, size), NextStep::Limit);
+    vms.note_limits(&name);
+    assert_eq!((vms.next_step(&name, size), vms.next_step(&name, other)), (NextStep::Ask, NextStep::GiveUp));
+
+    // The next daemon asks QEMU, whatever is wanted by then.
+    let mut next = adopt(dir.path()).unwrap();
+    assert_eq!(next.next_step(&name, other), NextStep::Limit);
+    next.note_limits(&name);
+    assert_eq!((next.next_step(&name, size), next.next_step(&name, other)), (NextStep::Ask, NextStep::Ask));
+    let adder = next.adder(&name).unwrap();
+    assert_eq!(next.next_step(&name, size), NextStep::Wait, "one thread asks at a time");
+    let AddedMemory::Unclear(why) = adder.run() else { panic!("there is no monitor") };
+    assert!(next.end_adding(&name, pid, &AddedMemory::Unclear(why)));
+    assert_eq!(next.next_step(&name, size), NextStep::Limit, "the limits stay until it is clear");
+    assert!(recorded(&next).added.is_some());
+
+    assert!(!vms.end_adding(&name, pid + 1, &AddedMemory::Absent));
+    assert_eq!(vms.next_step(&name, size), NextStep::Ask, "the VM has another process");
+    assert!(vms.end_adding(&name, pid, &AddedMemory::Refused("no room".into())));
+    let facts = recorded(&vms);
+    assert_eq!((facts.limits, facts.size.unwrap().queue_pairs), (Some(before), Bytes(0)));
+    assert_eq!((facts.added, facts.queue_pairs), (None, None));
+    assert_eq!(vms.next_step(&name, size), NextStep::Begin);
+    vms.kill(&name);
+    assert_eq!(wait_for_end(&mut vms, &name), End::Stopped);
 }

@@ -41,21 +41,20 @@ pub fn check(kind: VmKind, vmci: &VmciSpec) -> Result<(), ApiError> {
             "remove `group` if no group may connect, or write the group's number",
         ));
     }
-    queue_pairs(kind, vmci.queue_pairs())?;
+    queue_pairs(kind, "queue_pairs", vmci.queue_pairs())?;
+    queue_pairs(kind, "queue_pairs_room", vmci.queue_pairs_room())?;
     domains(vmci)
 }
 
-/// Checks the size of the memory for queue pairs; 0 is none.
-fn queue_pairs(kind: VmKind, size: Bytes) -> Result<(), ApiError> {
+/// Checks the size of the memory for queue pairs, or of the room for it; 0 is none.
+fn queue_pairs(kind: VmKind, key: &str, size: Bytes) -> Result<(), ApiError> {
     if size.0 == 0 {
         return Ok(());
     }
     if kind == VmKind::Micro {
         return Err(invalid(
-            format!(
-                "vmci: a micro VM has no queue pairs (queue_pairs = {size}): no program in it could map them"
-            ),
-            "remove `queue_pairs`, or use kind = \"qemu\"",
+            format!("vmci: a micro VM has no queue pairs ({key} = {size}): no program in it could map them"),
+            format!("remove `{key}`, or use kind = \"qemu\""),
         ));
     }
     let (least, most) = (*VmciSpec::QUEUE_PAIRS.start(), *VmciSpec::QUEUE_PAIRS.end());
@@ -68,7 +67,7 @@ fn queue_pairs(kind: VmKind, size: Bytes) -> Result<(), ApiError> {
     } else {
         format!("use {} or {above}", Bytes(above.0 / 2))
     };
-    Err(invalid(format!("vmci: queue_pairs = {size} is no power of two from {least} to {most}"), hint))
+    Err(invalid(format!("vmci: {key} = {size} is no power of two from {least} to {most}"), hint))
 }
 
 fn domains(vmci: &VmciSpec) -> Result<(), ApiError> {

@@ -14,7 +14,7 @@ mod memory;
 mod micro;
 mod paths;
 mod qemu;
-mod queue_pairs;
+pub(crate) mod queue_pairs;
 pub mod throttle;
 mod tuning;
 pub(crate) mod vmci;

@@ -11,9 +11,9 @@ use taut_api::vmci::VmciSpec;
 use super::{Tuning, memory};
 
 /// ID of the memory.
-const MEMORY: &str = "queuepairs";
+pub(crate) const MEMORY: &str = "queuepairs";
 /// ID of the device.
-const DEVICE: &str = "queuepairs0";
+pub(crate) const DEVICE: &str = "queuepairs0";
 /// Memory of a guest up to this size is below 4 GiB: the machine has the other addresses there.
 const LOW_MEMORY: Bytes = Bytes::mib(2048);
 /// Argument for the guest's kernel. Room for an NVDIMM is above 4 GiB, where Linux expects memory
@@ -22,16 +22,22 @@ const LOW_MEMORY: Bytes = Bytes::mib(2048);
 const BOUNCE_BUFFERS: &str = "swiotlb=2048";
 
 /// Returns the size of the memory file; 0 for a VM without queue pairs.
-pub(super) fn file_size(spec: &VmSpec) -> Bytes {
+fn file_size(spec: &VmSpec) -> Bytes {
     VmciSpec::nvdimm_of(spec.queue_pairs())
+}
+
+/// Returns the size of the device that the VM starts with, or of the largest one that can be added
+/// later; 0 without either.
+fn room(spec: &VmSpec) -> Bytes {
+    VmciSpec::nvdimm_of(spec.queue_pairs().max(spec.queue_pairs_room()))
 }
 
 /// Adds to the machine and to the size of its memory what room for the device needs.
 pub(super) fn make_room(spec: &VmSpec, machine: &mut String, memory: &mut String) {
-    let file = file_size(spec);
-    if file.0 > 0 {
+    let room = room(spec);
+    if room.0 > 0 {
         machine.push_str(",nvdimm=on");
-        memory.push_str(&format!(",slots=1,maxmem={}M", Bytes(spec.memory.0 + file.0).as_mib()));
+        memory.push_str(&format!(",slots=1,maxmem={}M", Bytes(spec.memory.0 + room.0).as_mib()));
     }
 }
 
@@ -45,7 +51,8 @@ pub(super) fn options(spec: &VmSpec, tuning: &Tuning, number: i32) -> [(&'static
     [("-object", backend), ("-device", format!("nvdimm,id={DEVICE},memdev={MEMORY}"))]
 }
 
-/// Returns the argument for the kernel of a guest with queue pairs that is booted directly.
+/// Returns the argument for the kernel of a guest that is booted directly and has queue pairs, or
+/// room for them.
 pub(super) fn kernel_argument(spec: &VmSpec) -> Option<&'static str> {
-    (spec.queue_pairs().0 > 0 && spec.memory <= LOW_MEMORY).then_some(BOUNCE_BUFFERS)
+    (room(spec).0 > 0 && spec.memory <= LOW_MEMORY).then_some(BOUNCE_BUFFERS)
 }

@@ -226,6 +226,26 @@ fn queue_pairs_are_an_nvdimm_in_an_inherited_file() {
     insta::assert_snapshot!(changed(&spec, "7.2.22"));
     assert_eq!(changed(&spec, "10.0.2"), changed(&spec, "7.2.22"));
 
+    // Room alone makes the same machine without the device.
+    let room = |queue_pairs, room| {
+        let mut spec = with(queue_pairs);
+        spec.vmci.as_mut().unwrap().queue_pairs_room = Some(Bytes::mib(room));
+        changed(&spec, "10.0.2")
+    };
+    let with_room: Vec<_> = room(None, 64).lines().map(str::to_owned).collect();
+    assert_eq!(
+        with_room,
+        [
+            "-machine q35,dump-guest-core=off,memory-backend=mem0,nvdimm=on",
+            "-m 128M,slots=1,maxmem=194M",
+            "-append console=ttyS0 panic=-1 quiet hostname=db1 tsc=reliable mitigations=off swiotlb=2048 \
+             debug quiet=0",
+        ]
+    );
+    assert_eq!(room(None, 0), "");
+    assert_eq!(room(Some(Bytes::mib(16)), 16), changed(&spec, "10.0.2"));
+    assert!(room(Some(Bytes::mib(16)), 64).contains(",maxmem=194M\n"));
+
     let large = VmSpec { memory: Bytes::mib(4096), memory_reservation: MemoryReservation::Full, ..spec };
     let text = shown(&large, AcceleratorKind::Kvm, "10.0.2");
     assert!(text.contains("-m 4096M,slots=1,maxmem=4114M\n"), "{text}");

@@ -5,7 +5,8 @@ use taut_api::vmci::VmciSpec;
 
 /// Renders the settings of a device that was removed.
 pub(super) fn vmci(vm: &Name, device: &VmciSpec) -> String {
-    let VmciSpec { cid, domains, unrestricted, connections, half_open, group, queue_pairs } = device;
+    let VmciSpec { cid, domains, unrestricted, connections, half_open, group, queue_pairs, queue_pairs_room } =
+        device;
     let mut what = Vec::new();
     let mut options = String::new();
     let mut setting = |text: String, option: &str, value: &str| {
@@ -37,6 +38,9 @@ pub(super) fn vmci(vm: &Name, device: &VmciSpec) -> String {
     if let Some(size) = queue_pairs {
         setting(format!("{size} for queue pairs"), "--vmci-queue-pairs", &size.to_string());
     }
+    if let Some(size) = queue_pairs_room {
+        setting(format!("room for {size} of them"), "--vmci-queue-pairs-room", &size.to_string());
+    }
     format!("given up: {}; `taut vm set {vm} --vmci on{options}` restores them", what.join("; "))
 }
 
@@ -55,14 +59,14 @@ mod tests {
         );
         let all = of(
             r#"{"cid":9,"domains":["a","b"],"unrestricted":true,"connections":10,"half_open":5,"group":"web",
-                "queue_pairs":"16MiB"}"#,
+                "queue_pairs":"16MiB","queue_pairs_room":"64MiB"}"#,
         );
         assert_eq!(
             all,
             "given up: context ID 9; domains a, b; unrestricted; at most 10 connections; at most 5 half-open \
-             connections; group web; 16MiB for queue pairs; `taut vm set web1 --vmci on --vmci-cid 9 \
+             connections; group web; 16MiB for queue pairs; room for 64MiB of them; `taut vm set web1 --vmci on --vmci-cid 9 \
              --vmci-domains a,b --vmci-unrestricted on --vmci-connections 10 --vmci-half-open 5 --vmci-group web \
-             --vmci-queue-pairs 16MiB` restores them"
+             --vmci-queue-pairs 16MiB --vmci-queue-pairs-room 64MiB` restores them"
         );
     }
 }

@@ -1,5 +1,6 @@
 //! `taut vm`.
 
+mod added_queue_pairs;
 #[cfg(test)]
 mod captured;
 mod explain;

@@ -9,7 +9,7 @@ use taut_api::path;
 use taut_api::route::Vm;
 
 use super::in_force::in_force;
-use super::{get, given_up};
+use super::{added_queue_pairs, get, given_up};
 use crate::client::Client;
 use crate::commands::settle;
 use crate::output::{Outcome, Output};
@@ -53,7 +53,10 @@ pub(super) fn run(settings: Settings, client: &Client, out: Output) -> Outcome {
     let answer: Vm = client.patch(&path::VM.of(&name), &patch)?;
     settle(client, answer.revision);
     // The change is made, also if the daemon has ended or the VM is gone by now.
-    let after = get(client, &name).unwrap_or(answer);
+    let mut after = get(client, &name).unwrap_or(answer);
+    if patch.vmci.queue_pairs.is_some() {
+        after = added_queue_pairs::wait(client, after)?;
+    }
     out.changed(&after, |after| {
         let line = format!("VM {name}: {}", in_force(&patch, after));
         let removed = removed.as_ref().map(|device| given_up::vmci(&name, device));

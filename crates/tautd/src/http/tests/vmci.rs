@@ -3,6 +3,7 @@
 use taut_api::Bytes;
 use taut_api::fabric::PortId;
 use taut_api::fabric::config::QueuePairMemory;
+use taut_plan::facts::MachineSize;
 
 use super::*;
 
@@ -120,6 +121,9 @@ fn queue_pairs_are_a_size_that_only_qemus_vms_have() {
     change(&server, "m", &json!({ "queue_pairs": "16MiB" }))
         .refuses(400, &["a micro VM has no queue pairs", "remove `queue_pairs`"]);
     change(&server, "m", &json!({ "queue_pairs": "0" })).is(200);
+    change(&server, "m", &json!({ "queue_pairs_room": "16MiB" }))
+        .refuses(400, &["queue_pairs_room = 16MiB", "remove `queue_pairs_room`"]);
+    change(&server, "q", &json!({ "queue_pairs_room": "3MiB" })).refuses(400, &["queue_pairs_room = 3MiB"]);
     assert_eq!(server.get("/v1/vms/q").is(200)["revision"], json!(before));
     assert_eq!(set("1GiB").is(200)["spec"]["vmci"], json!({ "cid": 3, "queue_pairs": "1GiB" }));
     assert_eq!(set("0").is(200)["spec"]["vmci"], json!({ "cid": 3 }));
@@ -142,6 +146,37 @@ fn queue_pairs_are_a_size_that_only_qemus_vms_have() {
     assert_eq!(status["reason"], json!("their memory is gone; the fabric refuses"));
     server.app.board.lock().forget_problems_of_process(&name);
     assert!(server.app.board.lock().problems.is_empty());
+}
+
+#[test]
+fn a_running_vm_with_room_is_told_to_get_queue_pairs_now() {
+    let server = Server::new();
+    std::fs::write(server.dir.path().join("disk"), "x").unwrap();
+    let room = "[disk]\npath = \"disk\"\n[vmci]\nqueue_pairs_room = \"64MiB\"\n";
+    let created = server.create("q", room).is(201);
+    assert_eq!(created["vm"]["spec"]["vmci"], json!({ "cid": 3, "queue_pairs_room": "64MiB" }));
+    let mut process = process(VmKind::Qemu, VmAccelerator::Tcg);
+    (process.vmci, process.queue_pairs_room) = (true, Bytes::mib(64));
+    process.machine.size =
+        Some(MachineSize { vcpus: 1, memory: Bytes::mib(256), queue_pairs: Bytes::default() });
+    let seen = VmSeen { process: Some(process), ..VmSeen::default() };
+    server.app.board.lock().observed.vms.insert("q".parse().unwrap(), seen);
+
+    let now = change(&server, "q", &json!({ "queue_pairs": "16MiB" })).is(200)["status"].clone();
+    assert_eq!(
+        (&now["vmci"]["queue_pairs"], &now["vmci"]["queue_pairs_room"]),
+        (&Value::Null, &json!("64MiB"))
+    );
+    assert_eq!(
+        now["machine"]["missing"],
+        json!(["its memory for queue pairs is not there yet: QEMU has not confirmed it"])
+    );
+    let later = change(&server, "q", &json!({ "queue_pairs": "128MiB" })).is(200)["status"].clone();
+    let told = later["machine"]["decisions"].to_string();
+    assert!(
+        told.contains("128MiB from its next start on") && later["machine"]["missing"].is_null(),
+        "{told}"
+    );
 }
 
 #[test]
