@@ -80,8 +80,9 @@ pub struct PortStatistics {
     /// Port group of the port, if it exists now and has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub portgroup: Option<Name>,
-    /// Time that the averages cover, in ms: less than the period if the port is younger, up to two
-    /// samples more otherwise, and 0 if it has no two samples yet.
+    /// Time that the averages cover, in ms: less than the period if the port is younger or nobody
+    /// took samples at its begin, up to two samples more otherwise, and 0 if there are no two
+    /// samples yet. Samples are a second, 20 s or 5 minutes apart, by the length of the period.
     pub covered_ms: u64,
     /// End of that time, in ms since the Unix epoch.
     pub to_ms: u64,
@@ -132,7 +133,8 @@ pub struct VmStatistics {
     pub covered_ms: u64,
     /// End of that time, in ms since the Unix epoch.
     pub to_ms: u64,
-    /// Each vCPU; empty if the names of QEMU's threads do not tell them (`debug-threads=on`).
+    /// Each vCPU, the first 120 of them; empty if the names of QEMU's threads do not tell them
+    /// (`debug-threads=on`).
     pub vcpus: Vec<VcpuStatistics>,
     /// Time that all vCPUs ran, in percent of one pCPU (esxtop's `%RUN` of a group).
     pub run_percent: f64,

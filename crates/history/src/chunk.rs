@@ -6,10 +6,8 @@
 
 use integer_encoding::VarInt as _;
 
+use crate::thinning::MAX_SAMPLES;
 use crate::values::Values;
-
-/// Most samples of a chunk.
-pub(crate) const MAX_SAMPLES: usize = 64;
 
 /// The totals of a subject at one position.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,9 +56,9 @@ impl Chunk {
         true
     }
 
-    /// Returns whether it has as many samples as it may have.
-    pub(crate) fn is_full(&self) -> bool {
-        self.count + 1 >= MAX_SAMPLES
+    /// Returns whether it has so many samples, or more.
+    pub(crate) fn has(&self, samples: usize) -> bool {
+        self.count + 1 >= samples
     }
 
     /// Returns the position of the first sample.
@@ -153,10 +151,10 @@ mod tests {
         };
         let mut chunk = Chunk::begin(at(1_000_000));
         for second in 1..MAX_SAMPLES as u64 {
-            assert!(!chunk.is_full());
+            assert!(!chunk.has(MAX_SAMPLES));
             chunk.add(at(1_000_000 + second));
         }
-        assert!(chunk.is_full());
+        assert!(chunk.has(MAX_SAMPLES));
         let bytes = chunk.encode();
         assert_eq!(decode(&bytes).unwrap().len(), MAX_SAMPLES);
         assert!(bytes.len() / MAX_SAMPLES < 64, "{} bytes a sample", bytes.len() / MAX_SAMPLES);

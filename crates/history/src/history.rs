@@ -13,9 +13,9 @@ use crate::values::Values;
 /// Time in ms after which the end of a rest is written although nothing was counted. A process that
 /// is killed before loses only the end of the rest, and no count.
 const REST_WRITE_INTERVAL: u64 = 60_000;
-/// Full chunks of a density that are kept in memory while the file cannot be written: the last nine
-/// minutes of each second.
-const MAX_FULL_CHUNKS: usize = 8;
+/// Samples of a density that are kept in memory in full chunks while the file cannot be written:
+/// the last eight minutes of each second.
+const MAX_UNWRITTEN: usize = 512;
 /// A position after all others that the file can hold.
 const LATEST: u64 = i64::MAX as u64;
 
@@ -28,6 +28,8 @@ pub struct Counted {
     pub to: u64,
     /// The growth between these two.
     pub values: Values,
+    /// The totals at the last sample.
+    pub totals: Values,
 }
 
 impl Counted {
@@ -216,6 +218,7 @@ impl History {
             from: begin.at,
             to: end.at,
             values: end.totals.since(&begin.totals),
+            totals: end.totals,
         }))
     }
 
@@ -229,11 +232,10 @@ impl History {
                 if before.totals == after.totals {
                     return Ok(Some(Sample { at: from, totals: before.totals }));
                 }
-                if from - before.at < 2 * density.every {
-                    return Ok(Some(before));
-                }
+                let is_near = from - before.at < 2 * density.every;
+                return Ok(Some(if is_near { before } else { after.clone() }));
             }
-            // The earliest one of all densities, if none reaches back.
+            // If no density reaches back, the earliest sample of all.
             let is_earlier =
                 |new: &Sample, old: &Option<Sample>| old.as_ref().is_none_or(|old| new.at < old.at);
             if let Some(after) = after.filter(|after| is_earlier(after, &later)) {
@@ -263,11 +265,14 @@ impl Growing {
         }
         let sample = Sample { at, totals: totals.clone() };
         match &mut self.chunk {
-            Some(chunk) if !chunk.is_full() => {
+            Some(chunk) if !chunk.has(density.chunk) => {
                 self.has_unwritten |= chunk.add(sample) || at > self.written + REST_WRITE_INTERVAL;
             }
             _ => {
                 self.end();
+                while self.full.len() * density.chunk > MAX_UNWRITTEN {
+                    self.full.pop_front();
+                }
                 self.chunk = Some(Chunk::begin(sample));
                 self.has_unwritten = true;
             }
@@ -292,9 +297,6 @@ impl Growing {
         let written = self.written;
         self.full.extend(self.chunk.take().filter(|chunk| chunk.last().at > written));
         self.has_unwritten = false;
-        while self.full.len() > MAX_FULL_CHUNKS {
-            self.full.pop_front();
-        }
     }
 
     /// Returns the chunks in memory, the oldest first.
@@ -400,6 +402,19 @@ mod tests {
     }
 
     #[test]
+    fn a_period_that_begins_in_a_gap_begins_behind_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut history = open(&folder, "a", START);
+        let at = |second: u64| START.wall - START.since_boot + 1000 * second;
+        read(&mut history, 5..1000);
+        read(&mut history, 1280..1320);
+        let counted = history.counted("port", at(1260), at(1319)).unwrap().unwrap();
+        assert_eq!((counted.from, counted.values.get(1)), (at(1280), 390));
+        let before = history.counted("port", at(990), at(1319)).unwrap().unwrap();
+        assert_eq!((before.from, before.values.get(1)), (at(990), 3290));
+    }
+
+    #[test]
     fn a_subject_that_is_gone_stays_readable_by_thinner_samples() {
         let folder = tempfile::tempdir().unwrap();
         let mut history = open(&folder, "a", START);
@@ -422,7 +437,7 @@ mod tests {
         for second in 0..100_000 {
             growing.add(USUAL[0], 1000 * second, &Values::new([(1, second)]));
         }
-        assert_eq!(growing.full.len(), MAX_FULL_CHUNKS);
+        assert_eq!(growing.full.len() * USUAL[0].chunk, MAX_UNWRITTEN);
         growing.mark_written();
         assert_eq!(growing.unwritten().count(), 0);
     }

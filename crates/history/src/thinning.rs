@@ -1,5 +1,8 @@
 //! Which samples are kept for how long.
 
+/// Most samples of a chunk of any density.
+pub(crate) const MAX_SAMPLES: usize = 64;
+
 /// Samples of one density.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Density {
@@ -7,6 +10,9 @@ pub struct Density {
     pub every: u64,
     /// Time for which they are kept, in ms.
     pub kept: u64,
+    /// Most samples of a chunk. The chunk that grows is written again and again, so it is shorter
+    /// where samples are dense.
+    pub chunk: usize,
 }
 
 /// Number of densities.
@@ -15,9 +21,9 @@ pub const DENSITIES: usize = 3;
 /// From the densest to the thinnest: a second for an hour, 20 s for a day, 5 minutes for 30 days.
 /// Each is kept for longer than the one before.
 pub const USUAL: [Density; DENSITIES] = [
-    Density { every: 1000, kept: 3_600_000 },
-    Density { every: 20_000, kept: 24 * 3_600_000 },
-    Density { every: 300_000, kept: 30 * 24 * 3_600_000 },
+    Density { every: 1000, kept: 3_600_000, chunk: 16 },
+    Density { every: 20_000, kept: 24 * 3_600_000, chunk: MAX_SAMPLES },
+    Density { every: 300_000, kept: 30 * 24 * 3_600_000, chunk: MAX_SAMPLES },
 ];
 
 /// Time in ms by which a sample may come too early for its density: its owner is a bit late or

@@ -25,6 +25,10 @@ pub struct Times {
 pub struct Machine {
     /// Its process.
     pub pid: u32,
+    /// Start of its process, in clock ticks since the boot.
+    pub started: u64,
+    /// Number of times that it was read.
+    pub looks: u32,
     /// Name by its command line (`-name`).
     pub name: Option<String>,
     /// UUID by its command line (`-uuid`).
@@ -55,6 +59,7 @@ struct Known {
 /// What the command line of a machine says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Identity {
+    started: u64,
     name: Option<String>,
     uuid: Option<String>,
 }
@@ -69,9 +74,9 @@ struct Thread {
 }
 
 /// Returns whether something is looked at again. A process runs its program, and a thread gets its
-/// name, soon after it has begun.
+/// name, mostly soon after it has begun.
 const fn is_looked_at(looks: u32) -> bool {
-    looks.is_power_of_two()
+    looks.is_power_of_two() || looks.is_multiple_of(64)
 }
 
 impl Machines {
@@ -91,9 +96,9 @@ impl Machines {
             if is_looked_at(known.looks) {
                 known.machine = identity(&folder);
             }
-            let Some(Identity { name, uuid }) = known.machine.clone() else { continue };
-            let vcpus = known.read_threads(&folder);
-            machines.push(Machine { pid, name, uuid, vcpus, others: known.others });
+            let Some(Identity { started, name, uuid }) = known.machine.clone() else { continue };
+            let (vcpus, looks) = (known.read_threads(&folder), known.looks);
+            machines.push(Machine { pid, started, looks, name, uuid, vcpus, others: known.others });
         }
         machines
     }
@@ -145,6 +150,8 @@ fn times(task: &Path) -> Option<Times> {
 fn identity(process: &Path) -> Option<Identity> {
     let program = fs::read_link(process.join("exe")).ok()?;
     let program = program.file_name()?.to_str()?;
+    // An upgrade of the package replaces the file of a machine that runs on.
+    let program = program.strip_suffix(" (deleted)").unwrap_or(program);
     let is_machine =
         program.starts_with("qemu-system-") || ["kvm", "qemu-kvm", "taut-micro"].contains(&program);
     if !is_machine {
@@ -162,7 +169,14 @@ fn identity(process: &Path) -> Option<Identity> {
         let first = value.split(',').next().filter(|first| !first.contains('='));
         part.or(first).map(str::to_owned)
     });
-    Some(Identity { name: name.filter(|name| !name.is_empty()), uuid: after("uuid") })
+    // Field 22 of the file; the name before it may hold any character.
+    let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
+    let started = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok());
+    Some(Identity {
+        started: started.unwrap_or(0),
+        name: name.filter(|name| !name.is_empty()),
+        uuid: after("uuid"),
+    })
 }
 
 #[cfg(test)]
@@ -180,6 +194,8 @@ mod tests {
             let _ = fs::remove_file(folder.join("exe"));
             symlink(program, folder.join("exe")).unwrap();
             fs::write(folder.join("cmdline"), line.join("\0")).unwrap();
+            let rest = vec!["7"; 18].join(" ");
+            fs::write(folder.join("stat"), format!("{pid} (q) x) S {rest} {pid}99 5\n")).unwrap();
         }
 
         fn thread(&self, pid: u32, tid: u32, name: &str, [ran, waited]: [u64; 2]) {
@@ -204,13 +220,14 @@ mod tests {
         let libvirts = ["qemu", "-name", "guest=db,debug-threads=on", "-uuid", "6ba7", "-m", "1G"];
         host.process(10, "/usr/bin/qemu-system-x86_64", &libvirts);
         host.process(11, "/usr/bin/kvm", &["kvm", "--name", "web,process=x"]);
-        host.process(12, "/usr/bin/qemu-system-aarch64 (deleted)", &["qemu", "-m", "1G"]);
+        host.process(12, "/usr/libexec/qemu-kvm (deleted)", &["qemu", "-m", "1G"]);
         host.process(13, "/usr/sbin/libvirtd", &["libvirtd", "-name", "x"]);
         let mut machines = Machines::new(host.0.path());
         let found = machines.read();
         let all: Vec<_> =
             found.iter().map(|found| (found.pid, found.name.as_deref(), found.uuid.as_deref())).collect();
         assert_eq!(all, [(10, Some("db"), Some("6ba7")), (11, Some("web"), None), (12, None, None)]);
+        assert_eq!((found[0].started, found[0].looks), (1099, 1));
         // libvirt's child runs QEMU a bit later.
         host.process(13, "/usr/bin/qemu-system-x86_64", &["qemu", "-name", "late"]);
         assert_eq!(machines.read().len(), 4);

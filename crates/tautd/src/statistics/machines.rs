@@ -12,11 +12,13 @@ use crate::board::Seen;
 /// Begins of the keys of taut's VMs and of others; a name or UUID follows.
 const OWN: &str = "vm/";
 const FOREIGN: &str = "machine/";
-/// vCPUs of a machine that are sampled each by itself. Each takes two numbers of counters.
-const MOST_VCPUS: u32 = 100;
-/// Numbers of the counters of other threads and of all vCPUs together.
-const OTHERS: u8 = 200;
-const ALL: u8 = 202;
+/// Most vCPUs of a machine that are sampled. Each takes two numbers of counters.
+const MOST_VCPUS: u32 = 120;
+/// Numbers of the counters of other threads.
+const OTHERS: u8 = 250;
+/// Number of times that a machine is seen before it counts as foreign: the daemon learns of the
+/// processes of its own VMs a bit later.
+const LOOKS: u32 = 5;
 
 /// Key and name of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,17 +28,19 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// Names a machine: as taut does if it is one of taut's, or else by its command line.
-    pub(super) fn of(machine: &Machine, seen: &Seen) -> Self {
+    /// Names a machine: as taut does if it is one of taut's, or else by its command line, and by
+    /// the start of its process, because several machines may have one name. Returns nothing for a
+    /// machine that may still turn out to be taut's.
+    pub(super) fn of(machine: &Machine, seen: &Seen) -> Option<Self> {
         let is_its = |pid: u32| pid == machine.pid;
         let own =
             seen.observed.vms.iter().find(|(_, vm)| vm.process.as_ref().is_some_and(|it| is_its(it.pid)));
         if let Some((name, _)) = own {
-            return Self { key: format!("{OWN}{name}"), name: name.to_string() };
+            return Some(Self { key: format!("{OWN}{name}"), name: name.to_string() });
         }
         let name = machine.name.clone().unwrap_or_else(|| format!("process {}", machine.pid));
-        let id = machine.uuid.as_ref().unwrap_or(&name);
-        Self { key: format!("{FOREIGN}{id}"), name }
+        let id = machine.uuid.clone().unwrap_or_else(|| name.clone());
+        (machine.looks >= LOOKS).then(|| Self { key: format!("{FOREIGN}{id}/{}", machine.started), name })
     }
 }
 
@@ -47,16 +51,10 @@ pub(super) fn reading(machine: &Machine) -> Values {
         values.set(number, times.ran_ns);
         values.set(number + 1, times.waited_ns);
     };
-    let mut all = Times::default();
-    for (&vcpu, &times) in &machine.vcpus {
-        all.ran_ns += times.ran_ns;
-        all.waited_ns += times.waited_ns;
-        if vcpu < MOST_VCPUS {
-            put(2 * vcpu as u8, times);
-        }
+    for (&vcpu, &times) in machine.vcpus.range(..MOST_VCPUS) {
+        put(2 * vcpu as u8, times);
     }
     put(OTHERS, machine.others);
-    put(ALL, all);
     values
 }
 
@@ -78,15 +76,16 @@ pub(super) fn statistics(
         }
         let Some(counted) = history.counted(key, begin, end)? else { continue };
         let to_ms = history.timeline().wall(counted.to, now);
+        let vcpus = vcpus(&counted);
         all.push(VmStatistics {
             name: name.to_owned(),
             foreign,
             pid: running.get(key).copied(),
             covered_ms: counted.ms(),
             to_ms,
-            vcpus: vcpus(&counted),
-            run_percent: percent(&counted, ALL),
-            ready_percent: percent(&counted, ALL + 1),
+            run_percent: vcpus.iter().map(|vcpu| vcpu.run_percent).sum(),
+            ready_percent: vcpus.iter().map(|vcpu| vcpu.ready_percent).sum(),
+            vcpus,
             others_percent: percent(&counted, OTHERS),
         });
     }
@@ -98,9 +97,9 @@ fn percent(counted: &Counted, number: u8) -> f64 {
     counted.per_second(number) / 1e7
 }
 
-/// Returns the times of each vCPU. One that neither ran nor waited is listed if a later one is.
+/// Returns the times of each vCPU that has ever run, and of those before it.
 fn vcpus(counted: &Counted) -> Vec<VcpuStatistics> {
-    let last = counted.values.iter().map(|(number, _)| number).filter(|number| *number < OTHERS).max();
+    let last = counted.totals.iter().map(|(number, _)| number).filter(|number| *number < OTHERS).max();
     let count = last.map_or(0, |number| number / 2 + 1);
     let each = |vcpu: u8| VcpuStatistics {
         vcpu: u32::from(vcpu),
@@ -125,9 +124,11 @@ mod tests {
         };
         Machine {
             pid,
+            started: 99,
+            looks: LOOKS,
             name: Some("db".to_owned()),
             uuid: Some("6ba7".to_owned()),
-            vcpus: [(0, times(50, 50)), (1, times(25, 0)), (120, times(10, 0))].into(),
+            vcpus: [(0, times(50, 50)), (1, times(25, 0)), (MOST_VCPUS, times(10, 0))].into(),
             others: times(5, 1),
         }
     }
@@ -137,8 +138,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history.db");
         let mut history = History::open(&path, USUAL, "a", CLOCKS).unwrap();
-        let named = Named::of(&machine(7, 0), &Seen::default());
-        assert_eq!((named.key.as_str(), named.name.as_str()), ("machine/6ba7", "db"));
+        let named = Named::of(&machine(7, 0), &Seen::default()).unwrap();
+        assert_eq!((named.key.as_str(), named.name.as_str()), ("machine/6ba7/99", "db"));
         for second in 1..=60 {
             history.record(1000 * second, &named.key, &named.name, &reading(&machine(7, second)));
         }
@@ -150,11 +151,13 @@ mod tests {
         assert_eq!((db.covered_ms, db.to_ms), (30_000, CLOCKS.wall + 60_000));
         let close = |percent: f64, expected: f64| (percent - expected).abs() < 1e-6;
         assert!(
-            close(db.run_percent, 85.0) && close(db.ready_percent, 50.0) && close(db.others_percent, 5.0)
+            close(db.run_percent, 75.0) && close(db.ready_percent, 50.0) && close(db.others_percent, 5.0)
         );
         let each: Vec<_> = db.vcpus.iter().map(|vcpu| (vcpu.vcpu, vcpu.run_percent.round())).collect();
-        assert_eq!(each, [(0, 50.0), (1, 25.0)], "vCPUs from 100 on are only in the sum");
+        assert_eq!(each, [(0, 50.0), (1, 25.0)], "others are not sampled");
         let nameless = Machine { name: None, uuid: None, ..machine(9, 0) };
-        assert_eq!(Named::of(&nameless, &Seen::default()).name, "process 9");
+        assert_eq!(Named::of(&nameless, &Seen::default()).unwrap().name, "process 9");
+        let young = Machine { looks: LOOKS - 1, ..machine(9, 0) };
+        assert_eq!(Named::of(&young, &Seen::default()), None, "it may be taut's");
     }
 }

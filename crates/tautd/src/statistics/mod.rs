@@ -50,8 +50,8 @@ pub(crate) struct Statistics {
     history: Mutex<Result<History, ApiError>>,
     /// Processes of the VMs that ran at the last sample, by key.
     running: Mutex<BTreeMap<String, u32>>,
-    /// The last write has failed.
-    is_failing: AtomicBool,
+    /// The last write has failed, and so has the last deletion.
+    is_failing: [AtomicBool; 2],
 }
 
 /// Counts of a port.
@@ -76,7 +76,7 @@ impl Statistics {
         let path = state_dir.join(FILE);
         let opened = open(&path).or_else(|error| begin_anew(&path, error));
         let history = Mutex::new(opened.map_err(|error| unusable(&path, &error)));
-        Self { path, history, running: Mutex::default(), is_failing: AtomicBool::new(false) }
+        Self { path, history, running: Mutex::default(), is_failing: Default::default() }
     }
 
     /// Starts to take samples.
@@ -86,24 +86,31 @@ impl Statistics {
 
     /// Writes the samples that are not in the file yet.
     pub(crate) fn write(&self) {
-        self.change("samples cannot be written; the newest ones stay in memory", History::write);
+        let failure = "samples cannot be written; the newest ones stay in memory";
+        self.change(&self.is_failing[0], failure, History::write);
     }
 
     /// Deletes samples that are too old, of one of so many parts of the subjects.
     fn prune(&self, part: u64, parts: u64) {
-        self.change("samples that are too old stay for now", |history| history.prune(part, parts));
+        let failure = "samples that are too old stay for now";
+        self.change(&self.is_failing[1], failure, |history| history.prune(part, parts));
     }
 
     /// Changes the file. The first of several failures in a row is logged. A file that turns out to
     /// be damaged is put aside.
-    fn change(&self, failure: &str, change: impl FnOnce(&mut History) -> Result<(), FileError>) {
+    fn change(
+        &self,
+        is_failing: &AtomicBool,
+        failure: &str,
+        change: impl FnOnce(&mut History) -> Result<(), FileError>,
+    ) {
         let mut kept = self.lock();
         let Ok(history) = &mut *kept else { return };
         let Err(error) = change(history) else {
-            self.is_failing.store(false, Relaxed);
+            is_failing.store(false, Relaxed);
             return;
         };
-        if !self.is_failing.swap(true, Relaxed) {
+        if !is_failing.swap(true, Relaxed) {
             let cause: &dyn std::error::Error = &error;
             tracing::warn!(error = cause, "{failure}");
         }

@@ -46,10 +46,14 @@ pub(super) fn sample(
     clocks: impl Fn() -> Clocks,
 ) {
     let state = sources.store.state();
-    let (read_at, machines) = (clocks(), machines.read());
+    let machines = machines.read();
+    let read_at = clocks();
     let (existing, named): (Vec<_>, Vec<_>) = {
         let seen = sources.board.lock();
-        let named = machines.iter().map(|machine| Named::of(machine, &seen)).collect();
+        // Before the first observation no VM is known to be taut's.
+        let is_observed = seen.reconciled > 0 || state.revision == 0;
+        let named = |machine| Named::of(machine, &seen).filter(|_| is_observed);
+        let named = machines.iter().map(named).collect();
         (ports::existing(&state.desired, &seen), named)
     };
     let mut running = BTreeMap::new();
@@ -65,8 +69,8 @@ pub(super) fn sample(
             }
             keys.insert(key);
         }
-        for (machine, Named { key, name }) in machines.iter().zip(named) {
-            // Of two machines with one name, the first one has it.
+        for (machine, named) in machines.iter().zip(named) {
+            let Some(Named { key, name }) = named else { continue };
             if keys.insert(key.clone()) {
                 history.record(read_at.since_boot, &key, &name, &machines::reading(machine));
                 running.insert(key, machine.pid);
