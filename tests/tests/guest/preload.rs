@@ -162,9 +162,9 @@ echo "client: done."
 #[test]
 fn small_writes_are_gathered_between_guests() {
     const MAP: &str = "10.0.0.7:* -> cid 101\n10.0.0.8:* -> cid 102\nlisten *:7000\npatience 5000 ms\n";
-    const SERVER: &str = r#"
+    const SERVER: &str = r"
 LD_PRELOAD=/usr/local/lib/libtaut_vmci.so tcp_program speed server 0.0.0.0:7000
-"#;
+";
     const CLIENT: &str = r#"
 export LD_PRELOAD=/usr/local/lib/libtaut_vmci.so
 until tcp_program speed client 10.0.0.7:7000 4096 1; do sleep 0.5; done

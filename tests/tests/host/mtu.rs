@@ -1,6 +1,6 @@
 //! MTUs of vSwitches: jumbo frames, interfaces that follow, and packets that are too long.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! Uplinks: vSwitches that reach outside through a network card of the host.
 
 use std::net::Ipv4Addr;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -139,8 +139,8 @@ fn frames_from_outside_reach_nobody_to_whom_they_do_not_belong() {
 fn question() -> Vec<u8> {
     let own = Command::new("ip").args(["-4", "-br", "addr"]).output().unwrap();
     let own = String::from_utf8_lossy(&own.stdout).into_owned();
-    let own = own.split_whitespace().filter_map(|word| word.split_once('/')?.0.parse::<Ipv4Addr>().ok());
-    let ip = own.filter(|ip| !ip.is_loopback()).next().expect("the host has an IPv4 address");
+    let mut own = own.split_whitespace().filter_map(|word| word.split_once('/')?.0.parse::<Ipv4Addr>().ok());
+    let ip = own.find(|ip| !ip.is_loopback()).expect("the host has an IPv4 address");
     let mut question = [&ALL[..], &OUTSIDE, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &OUTSIDE, &[0; 4]].concat();
     question.extend([0; 6]);
     question.extend(ip.octets());

@@ -1,6 +1,6 @@
 //! Uplinks by XDP sockets.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use taut_tests::{Cable, Netns, Taut, eventually, ip, kill_9};
