@@ -79,8 +79,8 @@ pub struct VmciSpec {
     /// Size of the memory for queue pairs, through which programs in the guest exchange bytes of
     /// their connections with the host instead of in packets: a power of two from 4MiB to 1GiB. The
     /// guest sees it as an NVDIMM, and Linux as `/dev/dax0.0`. Absent or 0: none. Only QEMU's VMs
-    /// have it, from their next start on. A running VM with `queue_pairs_room` and no such memory
-    /// yet gets it at once.
+    /// have it, from their next start on. A running VM with no such memory yet gets it at once
+    /// if it was started with `queue_pairs_room` and the size fits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_pairs: Option<Bytes>,
     /// Most memory for queue pairs that can be added while the VM runs, which it has to be started

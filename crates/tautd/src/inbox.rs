@@ -25,7 +25,7 @@ pub(crate) enum Message {
     /// QEMU shows the guest this link on the card with this index.
     LinkSet(Name, usize, WantedLink),
     /// Adding memory for queue pairs to a VM has ended; the number is that of its process.
-    QueuePairsAdded(Name, u32, AddedMemory),
+    QueuePairsAdded(Name, u32, AddResult),
     /// The guest's drivers have set these addresses, by card; the number is that of the process.
     Addresses(Name, u32, Vec<Option<MacAddr>>),
     /// The QEMU of a VM has finished starting; this is its process.
@@ -62,13 +62,16 @@ pub(crate) struct CaptureRequest {
 
 /// The result of adding memory for queue pairs to a VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum AddedMemory {
+pub(crate) enum AddResult {
     /// The process has it, with this descriptor.
     There(i32),
-    /// The process does not have it: a former daemon ended before, or it is no longer wanted.
+    /// The process does not have it, and nobody has refused it: an attempt ended before, or it is
+    /// no longer wanted.
     Absent,
-    /// QEMU has refused it, for this reason, and is as before.
+    /// It was refused for this reason, and QEMU is as before. A later attempt may succeed.
     Refused(String),
+    /// QEMU has refused the device for this reason, and is as before. This process never gets it.
+    NoDevice(String),
     /// It is not known whether the process has it, for this reason.
     Unclear(String),
 }

@@ -151,7 +151,7 @@ impl Process {
     }
 
     /// Makes another handle of the same process.
-    fn duplicate(&self) -> io::Result<Self> {
+    pub(crate) fn duplicate(&self) -> io::Result<Self> {
         Ok(Self { identity: self.identity, pidfd: self.pidfd.try_clone()?, is_child: self.is_child })
     }
 

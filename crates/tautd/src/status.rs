@@ -150,9 +150,12 @@ fn vmci(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm: &VmDesi
     // A device may be up although its group has no sockets, or its queue pairs are not used.
     let group_problem = group.as_ref().and_then(|_| seen.problems.get(&group_document(name)));
     let has_queue_pairs = process.is_some_and(|process| process.queue_pairs.is_some());
-    let wants_queue_pairs = vm.vm.queue_pairs().0 > 0;
+    let gets_queue_pairs = process.is_some_and(|process| {
+        let wanted = vm.vm.queue_pairs();
+        process.adds_queue_pairs || (wanted.0 > 0 && wanted <= process.queue_pairs_room)
+    });
     let queue_pairs_problem = seen.problems.get(&queue_pairs_document(name));
-    let queue_pairs_problem = queue_pairs_problem.filter(|_| has_queue_pairs || wants_queue_pairs);
+    let queue_pairs_problem = queue_pairs_problem.filter(|_| has_queue_pairs || gets_queue_pairs);
     let unused = port.and_then(|port| seen.observed.fabric.ports.get(&port)?.unused_queue_pairs.as_ref());
     let unused = unused.filter(|_| has_queue_pairs);
     let others = group_problem.into_iter().chain(queue_pairs_problem).chain(unused).cloned();

@@ -5,6 +5,7 @@
 //! in the guest may have the memory mapped at any time, so it is never removed.
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use taut_api::Bytes;
@@ -12,6 +13,10 @@ use taut_api::Bytes;
 use crate::launch::queue_pairs::{DEVICE, MEMORY};
 use crate::launch::{MemoryTuning, Tuning};
 use crate::qmp::{Qmp, QmpError};
+
+/// Maximum time that QEMU may take to accept the memory. It allocates 1 GiB at once if the VM's
+/// memory is locked.
+const ALLOCATION: Duration = Duration::from_secs(20);
 
 /// State of the device in QEMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,31 +27,59 @@ pub enum Plugged {
     Absent,
 }
 
+/// Reason why memory was not added.
+#[derive(Debug, thiserror::Error)]
+pub enum PlugError {
+    /// QEMU refused the memory, and is as before. It may accept it later.
+    #[error(transparent)]
+    NoMemory(QmpError),
+    /// QEMU refused the device, and is as before. It refuses every later one.
+    #[error(transparent)]
+    NoDevice(QmpError),
+    /// It is not known what was done: [`settle`] finds out.
+    #[error(transparent)]
+    Unclear(QmpError),
+}
+
 /// Adds a device with this memory file of `size` bytes. `tuning` is that of the VM's start.
 ///
 /// # Errors
-/// When the monitor does not answer, or QEMU refuses a step. After a refusal QEMU is as before;
-/// after any other error, [`settle`] finds out what was done.
+/// When the monitor does not answer, or QEMU refuses a step.
 pub fn queue_pairs(
     qmp: &mut Qmp,
     file: BorrowedFd<'_>,
     size: Bytes,
     tuning: &Tuning,
-) -> Result<(), QmpError> {
-    let handed = qmp.add_descriptor(MEMORY, file)?;
-    let added = qmp.execute("object-add", &memory(handed, size, tuning)).and_then(|_| {
-        let device = json!({ "driver": "nvdimm", "id": DEVICE, "memdev": MEMORY });
-        qmp.execute("device_add", &device).or_else(|error| {
-            if matches!(error, QmpError::Refused { .. }) {
-                qmp.execute("object-del", &json!({ "id": MEMORY }))?;
-            }
-            Err(error)
-        })
-    });
-    // QEMU has its own descriptor now, or needs none. If it keeps this one as well, that is no
-    // reason to take the device for absent.
-    let _ = close_handed(qmp);
-    added.map(drop)
+) -> Result<(), PlugError> {
+    let handed = qmp.add_descriptor(MEMORY, file).map_err(refused_as(PlugError::NoMemory))?;
+    let added = add(qmp, &memory(handed, size, tuning));
+    if !matches!(added, Err(PlugError::Unclear(_))) {
+        // QEMU has its own descriptor now, or needs none. As long as it keeps this one as well,
+        // nobody can tell them apart.
+        close_handed(qmp).map_err(PlugError::Unclear)?;
+    }
+    added
+}
+
+/// Adds this memory and the device. A refusal leaves nothing of them.
+fn add(qmp: &mut Qmp, memory: &Value) -> Result<(), PlugError> {
+    qmp.execute_within(ALLOCATION, "object-add", memory).map_err(refused_as(PlugError::NoMemory))?;
+    let device = json!({ "driver": "nvdimm", "id": DEVICE, "memdev": MEMORY });
+    let Err(error) = qmp.execute("device_add", &device).map_err(refused_as(PlugError::NoDevice)) else {
+        return Ok(());
+    };
+    if matches!(error, PlugError::NoDevice(_)) {
+        qmp.execute("object-del", &json!({ "id": MEMORY })).map_err(PlugError::Unclear)?;
+    }
+    Err(error)
+}
+
+/// Returns what an error of a step means if `refused` is what QEMU's refusal means.
+fn refused_as(refused: fn(QmpError) -> PlugError) -> impl Fn(QmpError) -> PlugError {
+    move |error| match error {
+        QmpError::Refused { .. } => refused(error),
+        QmpError::Io(_) | QmpError::Protocol(_) => PlugError::Unclear(error),
+    }
 }
 
 /// Finds out whether an earlier call of [`queue_pairs`] has added the device, and removes what it

@@ -187,7 +187,17 @@ impl Qmp {
 
     /// Executes a command. [`Value::Null`] stands for no arguments.
     pub(crate) fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, QmpError> {
-        let deadline = Instant::now() + self.timeout;
+        self.execute_within(self.timeout, command, arguments)
+    }
+
+    /// Executes a command that may take longer than others, or less long.
+    pub(crate) fn execute_within(
+        &mut self,
+        patience: Duration,
+        command: &str,
+        arguments: &Value,
+    ) -> Result<Value, QmpError> {
+        let deadline = Instant::now() + patience;
         self.socket.send(&request(command, arguments))?;
         self.answer(command, deadline)
     }

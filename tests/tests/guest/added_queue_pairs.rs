@@ -130,7 +130,7 @@ fn what_a_killed_daemon_has_begun_is_ended_by_the_next_one() {
         eventually("it has the memory", || {
             (status(taut, "g")["vmci"]["queue_pairs"] == "16MiB").then_some(())
         });
-        assert_eq!(record(taut, "g")["added"], Value::Null);
+        assert_eq!(record(taut, "g")["pending_queue_pairs"], Value::Null);
         assert_eq!(limit(taut, "g") - before, 19);
         assert_eq!(status(taut, "g")["vmci"]["reason"], Value::Null);
     };
@@ -139,7 +139,9 @@ fn what_a_killed_daemon_has_begun_is_ended_by_the_next_one() {
     signal(&pid, Signal::STOP);
     thread::scope(|scope| {
         let set = scope.spawn(|| taut.run(["vm", "set", "g", "--vmci-queue-pairs", "16MiB"]));
-        eventually("adding is recorded", || (!record(&taut, "g")["added"].is_null()).then_some(()));
+        eventually("adding is recorded", || {
+            (!record(&taut, "g")["pending_queue_pairs"].is_null()).then_some(())
+        });
         kill_9(taut.daemon_pid());
         assert!(!set.join().unwrap().success, "nobody has said that it is there");
     });
@@ -152,9 +154,9 @@ fn what_a_killed_daemon_has_begun_is_ended_by_the_next_one() {
     taut.kill_daemon();
     let mut begun = record(&taut, "g");
     let had = begun["queue_pairs"].take();
-    begun["added"] =
+    begun["pending_queue_pairs"] =
         json!({ "file": had, "limits": { "memory": format!("{before}MiB"), "huge": "0", "processes": 81 } });
-    begun["added"]["file"]["descriptor"] = json!(-1);
+    begun["pending_queue_pairs"]["file"]["descriptor"] = json!(-1);
     fs::write(record_path(&taut, "g"), begun.to_string()).unwrap();
     taut.restart_daemon();
     is_there(&taut);
@@ -191,7 +193,7 @@ fn a_vm_whose_qemu_refuses_the_memory_runs_as_before() {
         assert!(said.contains(wanted), "{wanted}: {said}");
     }
     assert_eq!(limit(&taut, "g"), before);
-    assert_eq!(record(&taut, "g")["added"], Value::Null);
+    assert_eq!(record(&taut, "g")["pending_queue_pairs"], Value::Null);
     let list = json!({ "execute": "qom-list", "arguments": { "path": "/objects" } });
     let left = eventually("the monitor answers", || {
         ask_monitor(&monitor, &[list.clone(), json!({ "execute": "query-fdsets" })])

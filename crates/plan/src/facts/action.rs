@@ -1,8 +1,8 @@
 //! The steps by which the host becomes what users asked for.
 
-use taut_api::Name;
 use taut_api::fabric::PortId;
 use taut_api::link::WantedLink;
+use taut_api::{Bytes, Name};
 
 use super::owner::Owner;
 
@@ -50,7 +50,12 @@ pub enum Action {
     /// Set the limits of a running VM's disk through QEMU's monitor.
     LimitDisk(Name),
     /// Add memory for queue pairs to a running VM through QEMU's monitor, or end what was begun.
-    AddQueuePairs(Name),
+    AddQueuePairs {
+        /// The VM.
+        vm: Name,
+        /// Memory that it is to get while it runs; 0 if it is to get none.
+        size: Bytes,
+    },
     /// Take the link of a vNIC up or down through QEMU's monitor, so that the guest sees it.
     SetLink {
         /// The VM.

@@ -48,7 +48,7 @@ pub struct Process {
     pub adds_queue_pairs: bool,
     /// Its memory was allocated and locked when it started.
     pub locked: bool,
-    /// Limits that it was given when it started; absent if an earlier version started it.
+    /// Its limits, as recorded; absent if an earlier version started it.
     pub limits: Option<ProcessLimits>,
     /// Other settings of the virtual machine.
     pub machine: MachineSeen,

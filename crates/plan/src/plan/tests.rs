@@ -158,7 +158,7 @@ fn carry_out(desired: &Desired, observed: &mut Observed, plan: &Plan) {
                 process.unwrap().machine.disk_limits = limits;
             }
             // No VM here has room for it.
-            Action::AddQueuePairs(name) => panic!("{name} gets memory for queue pairs"),
+            Action::AddQueuePairs { vm, .. } => panic!("{vm} gets memory for queue pairs"),
             Action::SetLink { vm, index, link } => {
                 let port = desired.numbers.port(&Owner::Nic(vm.clone(), *index)).unwrap();
                 let process = observed.vms.get_mut(vm).and_then(|seen| seen.process.as_mut()).unwrap();

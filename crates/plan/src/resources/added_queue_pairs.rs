@@ -1,8 +1,8 @@
 //! Memory for queue pairs of running VMs: what is added at once, and what waits for the next start.
 
-use taut_api::Bytes;
 use taut_api::vm::{VmKind, VmSpec};
 use taut_api::vmci::VmciSpec;
+use taut_api::{Bytes, Name};
 
 use crate::facts::{Action, Desired, Explanation, Observed, Process};
 
@@ -11,11 +11,13 @@ use crate::facts::{Action, Desired, Explanation, Observed, Process};
 pub fn add_queue_pairs(desired: &Desired, observed: &Observed) -> Vec<Action> {
     let begins =
         |process: &Process, spec: &VmSpec| process.ready && !process.stopping && can_be_added(spec, process);
-    let vms = desired.vms_on().filter(|(name, vm)| {
-        let process = observed.process(name);
-        process.is_some_and(|process| process.adds_queue_pairs || begins(process, &vm.vm))
-    });
-    vms.map(|(name, _)| Action::AddQueuePairs(name.clone())).collect()
+    let action = |name: &Name, spec: &VmSpec| {
+        let process = observed.process(name)?;
+        let size = if can_be_added(spec, process) { wanted(spec) } else { Bytes(0) };
+        (process.adds_queue_pairs || begins(process, spec))
+            .then(|| Action::AddQueuePairs { vm: name.clone(), size })
+    };
+    desired.vms_on().filter_map(|(name, vm)| action(name, &vm.vm)).collect()
 }
 
 /// Returns whether the memory that a VM is to have can be added to its process.
@@ -78,7 +80,6 @@ pub(crate) fn explain_queue_pairs(spec: &VmSpec, process: Option<&Process>) -> E
 
 #[cfg(test)]
 mod tests {
-    use taut_api::Name;
     use taut_api::fabric::config::QueuePairMemory;
 
     use super::*;
@@ -145,7 +146,8 @@ mod tests {
             add_queue_pairs(&desired, &observed)
         };
         let (wanted, room) = (spec("16MiB", "64MiB"), process(0, 64));
-        assert_eq!(actions(&wanted, room.clone()), [Action::AddQueuePairs(name.clone())]);
+        let adds = |mib| [Action::AddQueuePairs { vm: name.clone(), size: Bytes::mib(mib) }];
+        assert_eq!(actions(&wanted, room.clone()), adds(16));
         assert_eq!(restarts(&wanted, &room), "");
         assert_eq!(explain_queue_pairs(&wanted, Some(&room)).missing.len(), 1);
 
@@ -170,6 +172,8 @@ mod tests {
             assert_eq!(actions(&wanted, process), []);
         }
         let begun = Process { adds_queue_pairs: true, ..room };
-        assert_eq!(actions(&spec("0", "64MiB"), begun), [Action::AddQueuePairs(name.clone())]);
+        for (wanted, size) in [("0", 0), ("32MiB", 32), ("128MiB", 0)] {
+            assert_eq!(actions(&spec(wanted, "64MiB"), begun.clone()), adds(size), "{wanted}");
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Limits of a VM's process (row SE17): what it may use of the host, whatever runs in it.
 //!
 //! They are computed when the process starts and recorded with it, so that a daemon with other
-//! constants does not change the limits of a running VM.
+//! constants does not change the limits of a running VM. They only grow by memory that is added to
+//! it.
 
 use taut_api::Bytes;
 use taut_api::enforcement::ProcessLimits;

@@ -29,7 +29,7 @@ impl Reconciler {
             Action::ListenForHost { vm, port } => self.listen_for_host(&vm, port),
             Action::RemoveVmciSockets { vm } => self.vms.remove_vsock_sockets(&vm),
             Action::LimitDisk(name) => self.limit_disk(&name),
-            Action::AddQueuePairs(name) => self.add_queue_pairs(&name),
+            Action::AddQueuePairs { vm, size } => self.add_queue_pairs(&vm, size),
             Action::SetLink { vm, index, link } => self.set_link(&vm, index, link),
             Action::ReplugVmci { vm } => self.replug_vsock(&vm),
             Action::AttachNetns { name, port } => {

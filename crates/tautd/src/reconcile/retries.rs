@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The time of the next attempt, by operation.
+/// The time of the next attempt, by operation; `None` if there is none.
 #[derive(Debug, Default)]
-pub(super) struct Retries(BTreeMap<String, Instant>);
+pub(super) struct Retries(BTreeMap<String, Option<Instant>>);
 
 impl Retries {
     /// Returns whether an operation may be tried now: it never failed, or its pause is over.
     pub(super) fn is_due(&self, operation: &str) -> bool {
-        self.0.get(operation).is_none_or(|at| *at <= Instant::now())
+        self.0.get(operation).is_none_or(|at| at.is_some_and(|at| at <= Instant::now()))
     }
 
     /// Returns whether an operation was never delayed.
@@ -22,12 +22,22 @@ impl Retries {
     /// operation by `pause`.
     pub(super) fn is_due_after(&mut self, operation: &str, pause: Duration) -> bool {
         let now = Instant::now();
-        *self.0.entry(operation.to_owned()).or_insert(now + pause) <= now
+        self.0.entry(operation.to_owned()).or_insert(Some(now + pause)).is_some_and(|at| at <= now)
     }
 
     /// Delays the next attempt by `pause`.
     pub(super) fn delay(&mut self, operation: &str, pause: Duration) {
-        self.0.insert(operation.to_owned(), Instant::now() + pause);
+        self.0.insert(operation.to_owned(), Some(Instant::now() + pause));
+    }
+
+    /// Allows no other attempt.
+    pub(super) fn give_up(&mut self, operation: &str) {
+        self.0.insert(operation.to_owned(), None);
+    }
+
+    /// Forgets all operations whose names begin like this.
+    pub(super) fn forget(&mut self, beginning: &str) {
+        self.0.retain(|operation, _| !operation.starts_with(beginning));
     }
 
     /// Allows the next attempt at once.
@@ -48,6 +58,11 @@ mod tests {
         assert!(!retries.is_due("a") && !retries.is_new("a") && retries.is_due("b"));
         retries.reset("a");
         assert!(retries.is_due("a"));
+        retries.give_up("a/1");
+        retries.delay("b", Duration::ZERO);
+        assert!(!retries.is_due("a/1") && !retries.is_new("a/1") && retries.is_due("b"));
+        retries.forget("a/");
+        assert!(retries.is_new("a/1") && !retries.is_new("b"));
     }
 
     #[test]

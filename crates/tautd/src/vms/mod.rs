@@ -38,7 +38,7 @@ use crate::console::Console;
 use crate::external::{connect_now, connect_to};
 use crate::inbox::Inbox;
 use crate::process::{Process, write_record};
-use added_queue_pairs::Adding;
+use added_queue_pairs::AddProgress;
 pub(crate) use added_queue_pairs::NextStep;
 use budget::Budget;
 use copies::{Copies, InUse};
@@ -72,7 +72,7 @@ struct Running {
     /// Copies of its kernel and initrd, which serve other VMs as long as it runs.
     _copies: Vec<InUse>,
     stopping: Option<Stopping>,
-    adding: Adding,
+    adding: AddProgress,
 }
 
 /// The way in which a VM's process ended.
@@ -105,7 +105,7 @@ impl Vms {
             let process = Process::adopt(identity);
             if let Some(process) = process.filter(|process| !facts.waiting || is_program(process)) {
                 console.adopt(&name, &paths);
-                let (copies, adding) = (Vec::new(), Adding::default());
+                let (copies, adding) = (Vec::new(), AddProgress::default());
                 running.insert(name, Running { process, facts, _copies: copies, stopping: None, adding });
             } else if facts.waiting {
                 // The daemon ended in the middle of a start, which this one begins anew.
@@ -356,7 +356,7 @@ impl Running {
             vmci: facts.vmci,
             queue_pairs: facts.queue_pairs.map(|file| file.memory),
             queue_pairs_room: facts.queue_pairs_room,
-            adds_queue_pairs: facts.added.is_some(),
+            adds_queue_pairs: facts.pending_queue_pairs.is_some(),
             locked: facts.tuning.locked,
             limits: facts.limits,
             machine: MachineSeen {

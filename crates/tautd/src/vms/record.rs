@@ -11,7 +11,7 @@ use taut_api::{Bytes, MacAddr, Mtu};
 use taut_plan::facts::{MachineSize, SetAddress};
 use taut_vm::launch::{RunPaths, Tuning};
 
-use super::added_queue_pairs::Added;
+use super::added_queue_pairs::PendingMemory;
 use super::queue_pairs::QueuePairFile;
 use crate::process::Identity;
 
@@ -40,7 +40,7 @@ pub(super) struct Facts {
     pub(super) queue_pairs_room: Bytes,
     /// Memory for queue pairs that is being added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) added: Option<Added>,
+    pub(super) pending_queue_pairs: Option<PendingMemory>,
     #[serde(default)]
     pub(super) tuning: Tuning,
     /// Limits of its disk.

@@ -18,7 +18,7 @@ use taut_plan::resources::disk_limits::wanted_limits;
 use taut_plan::resources::process_limits::{ProcessNeeds, limit_process};
 use taut_vm::launch::{self, Launch, MemoryTuning, RunPaths, Tuning};
 
-use super::added_queue_pairs::Adding;
+use super::added_queue_pairs::AddProgress;
 use super::preparation::{Launched, Order, Outcome, Request};
 use super::record::{Facts, Record};
 use super::{Running, Vms, clean_up};
@@ -102,7 +102,7 @@ impl Vms {
             vmci: spec.vmci.is_some(),
             queue_pairs: None,
             queue_pairs_room: spec.queue_pairs_room(),
-            added: None,
+            pending_queue_pairs: None,
             tuning,
             disk_limits: wanted_limits(spec),
             size: Some(size),
@@ -169,7 +169,8 @@ impl Vms {
         let Launched { record, copies, confirm } = launched;
         let Record { identity, facts } = *record;
         let watched = Process::of_child(identity.pid).map(|process| {
-            let vm = Running { process, facts, _copies: copies, stopping: None, adding: Adding::default() };
+            let vm =
+                Running { process, facts, _copies: copies, stopping: None, adding: AddProgress::default() };
             // The next plan has the same limits.
             if let Some(limits) = &vm.facts.limits {
                 limit(name, identity.pid, limits);

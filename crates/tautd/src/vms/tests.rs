@@ -13,7 +13,7 @@ use crate::access::rights::Rights;
 use crate::board::HostFacts;
 use crate::confine::stand_in::{confiner, write_script};
 use crate::console::LogFolder;
-use crate::inbox::AddedMemory;
+use crate::inbox::AddResult;
 
 fn host() -> HostFacts {
     HostFacts { accelerator: Accelerator { kind: AcceleratorKind::Tcg, why: "a test".into() }, qemu: None }
@@ -317,11 +317,11 @@ fn memory_that_is_added_is_recorded_before_and_undone_if_it_is_refused() {
     assert_eq!(vms.next_step(&name, Bytes(0)), NextStep::Wait);
 
     // The limits are larger by the memory, 2 MiB that precede it, and page tables.
-    vms.begin_adding(&name, size).unwrap();
+    vms.begin_adding(&name, size, true).unwrap();
     assert_eq!(limits(&vms).memory.0 - before.memory.0, Bytes::mib(19).0);
     let facts = recorded(&vms);
     assert_eq!((facts.limits, facts.size.unwrap().queue_pairs), (Some(limits(&vms)), size));
-    assert!(facts.added.is_some() && vms.observe(&name).process.unwrap().adds_queue_pairs);
+    assert!(facts.pending_queue_pairs.is_some() && vms.observe(&name).process.unwrap().adds_queue_pairs);
     assert_eq!(vms.next_step(&name, size), NextStep::Limit);
     vms.note_limits(&name);
     assert_eq!((vms.next_step(&name, size), vms.next_step(&name, other)), (NextStep::Ask, NextStep::GiveUp));
@@ -331,20 +331,27 @@ fn memory_that_is_added_is_recorded_before_and_undone_if_it_is_refused() {
     assert_eq!(next.next_step(&name, other), NextStep::Limit);
     next.note_limits(&name);
     assert_eq!((next.next_step(&name, size), next.next_step(&name, other)), (NextStep::Ask, NextStep::Ask));
-    let adder = next.adder(&name).unwrap();
+    assert!(!next.needs_larger_limit(&name), "it has no file to send");
+    let task = next.monitor_task(&name).unwrap();
     assert_eq!(next.next_step(&name, size), NextStep::Wait, "one thread asks at a time");
-    let AddedMemory::Unclear(why) = adder.run() else { panic!("there is no monitor") };
-    assert!(next.end_adding(&name, pid, &AddedMemory::Unclear(why)));
+    let AddResult::Unclear(why) = task.run() else { panic!("there is no monitor") };
+    assert_eq!(next.end_adding(&name, pid, &AddResult::Unclear(why)), Some(size));
     assert_eq!(next.next_step(&name, size), NextStep::Limit, "the limits stay until it is clear");
-    assert!(recorded(&next).added.is_some());
+    assert!(recorded(&next).pending_queue_pairs.is_some());
 
-    assert!(!vms.end_adding(&name, pid + 1, &AddedMemory::Absent));
+    assert!(vms.needs_larger_limit(&name));
+    assert_eq!(vms.end_adding(&name, pid + 1, &AddResult::Absent), None);
     assert_eq!(vms.next_step(&name, size), NextStep::Ask, "the VM has another process");
-    assert!(vms.end_adding(&name, pid, &AddedMemory::Refused("no room".into())));
+    assert_eq!(vms.end_adding(&name, pid, &AddResult::Refused("no room".into())), Some(size));
     let facts = recorded(&vms);
     assert_eq!((facts.limits, facts.size.unwrap().queue_pairs), (Some(before), Bytes(0)));
-    assert_eq!((facts.added, facts.queue_pairs), (None, None));
+    assert_eq!((facts.pending_queue_pairs, facts.queue_pairs), (None, None));
     assert_eq!(vms.next_step(&name, size), NextStep::Begin);
+
+    // Nobody is told of a request to a VM that was killed.
+    vms.begin_adding(&name, size, true).unwrap();
     vms.kill(&name);
+    assert_eq!(vms.next_step(&name, size), NextStep::Wait);
+    assert_eq!(vms.end_adding(&name, pid, &AddResult::Unclear("it has ended".into())), None);
     assert_eq!(wait_for_end(&mut vms, &name), End::Stopped);
 }

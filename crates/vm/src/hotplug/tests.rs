@@ -19,13 +19,13 @@ struct Machine {
     handed: Vec<i64>,
     memory: bool,
     device: bool,
-    /// Refuses this command.
-    refuses: &'static str,
+    /// Refuses these commands.
+    refuses: &'static [&'static str],
 }
 
 impl Machine {
     fn answer(&mut self, command: &str, arguments: &Value) -> Value {
-        if command == self.refuses {
+        if self.refuses.contains(&command) {
             return json!({ "error": { "class": "GenericError", "desc": "no room" } });
         }
         let listed = |there: bool, name: &str| json!(there.then(|| json!({ "name": name })).as_slice());
@@ -89,7 +89,7 @@ fn with<T>(mut machine: Machine, work: impl FnOnce(&mut Qmp) -> T) -> (T, Machin
     (result, monitor.join().unwrap())
 }
 
-fn plugged(machine: Machine) -> (Result<(), QmpError>, Machine) {
+fn plugged(machine: Machine) -> (Result<(), PlugError>, Machine) {
     let file = File::open("/dev/null").unwrap();
     with(machine, |qmp| queue_pairs(qmp, file.as_fd(), Bytes::mib(18), &Tuning::default()))
 }
@@ -103,10 +103,27 @@ fn memory_is_added_and_the_handed_descriptor_closed() {
 
 #[test]
 fn a_refusal_leaves_nothing_behind() {
-    for refuses in ["object-add", "device_add"] {
+    for refuses in [&["object-add"], &["device_add"]] {
         let (result, machine) = plugged(Machine { refuses, ..Machine::default() });
-        assert!(matches!(result.unwrap_err(), QmpError::Refused { command, .. } if command == refuses));
+        let (command, error) = match result.unwrap_err() {
+            PlugError::NoMemory(error) => ("object-add", error),
+            PlugError::NoDevice(error) => ("device_add", error),
+            PlugError::Unclear(error) => panic!("{error}"),
+        };
+        assert_eq!(refuses, &[command]);
+        assert_eq!(error.to_string(), format!("QEMU refused {command}: no room"));
         assert_eq!(machine, Machine { refuses, ..Machine::default() });
+    }
+}
+
+#[test]
+fn what_is_left_behind_makes_the_result_unclear() {
+    let cases: [&'static [&'static str]; 3] =
+        [&["device_add", "object-del"], &["object-add", "remove-fd"], &["remove-fd"]];
+    for refuses in cases {
+        let (result, machine) = plugged(Machine { refuses, ..Machine::default() });
+        assert!(matches!(result, Err(PlugError::Unclear(QmpError::Refused { .. }))), "{result:?}");
+        assert!(machine.memory || !machine.handed.is_empty());
     }
 }
 

@@ -160,13 +160,19 @@ fn a_running_vm_with_room_is_told_to_get_queue_pairs_now() {
     process.machine.size =
         Some(MachineSize { vcpus: 1, memory: Bytes::mib(256), queue_pairs: Bytes::default() });
     let seen = VmSeen { process: Some(process), ..VmSeen::default() };
-    server.app.board.lock().observed.vms.insert("q".parse().unwrap(), seen);
+    let name: Name = "q".parse().unwrap();
+    let problem = (crate::board::queue_pairs_document(&name), "taut tries again".to_owned());
+    let mut board = server.app.board.lock();
+    board.observed.vms.insert(name, seen);
+    board.problems.extend([problem]);
+    drop(board);
 
     let now = change(&server, "q", &json!({ "queue_pairs": "16MiB" })).is(200)["status"].clone();
     assert_eq!(
         (&now["vmci"]["queue_pairs"], &now["vmci"]["queue_pairs_room"]),
         (&Value::Null, &json!("64MiB"))
     );
+    assert_eq!(now["vmci"]["reason"], "taut tries again");
     assert_eq!(
         now["machine"]["missing"],
         json!(["its memory for queue pairs is not there yet: QEMU has not confirmed it"])
@@ -177,6 +183,7 @@ fn a_running_vm_with_room_is_told_to_get_queue_pairs_now() {
         told.contains("128MiB from its next start on") && later["machine"]["missing"].is_null(),
         "{told}"
     );
+    assert_eq!(later["vmci"]["reason"], Value::Null, "nothing is tried");
 }
 
 #[test]
