@@ -1,0 +1,182 @@
+//! Histories of counters whose values the tests know.
+
+use super::*;
+use crate::thinning::USUAL;
+
+const START: Clocks = Clocks { since_boot: 5_000, wall: 1_700_000_000_000 };
+
+fn open(folder: &tempfile::TempDir, boot: &str, clocks: Clocks) -> History {
+    History::open(&folder.path().join("history.db"), USUAL, boot, clocks).unwrap()
+}
+
+/// Reads a counter that grows by 10 a second, from one second to another.
+fn read(history: &mut History, seconds: std::ops::Range<u64>) {
+    for second in seconds {
+        history.record(1000 * second, "port", "web/0", &Values::new([(1, 10 * second)]));
+        if second % 5 == 0 {
+            history.write().unwrap();
+        }
+    }
+}
+
+#[test]
+fn averages_of_any_period_are_those_of_the_counters() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut history = open(&folder, "a", START);
+    read(&mut history, 5..100_000);
+    history.prune(0, 1).unwrap();
+    let now = history.timeline().position(99_999_000);
+    for seconds in [10, 300, 3000, 40_000, 86_000] {
+        let counted = history.counted("port", now - 1000 * seconds, now).unwrap().unwrap();
+        assert_eq!(counted.to, now);
+        let off = (now - counted.from).abs_diff(1000 * seconds);
+        assert!(off <= 20_000.min(10 * seconds), "{seconds} s: {off} ms off");
+        assert!((counted.per_second(1) - 10.0).abs() < 1e-9);
+    }
+    assert_eq!(history.counted("other", 0, now).unwrap(), None);
+}
+
+#[test]
+fn a_killed_owner_loses_nothing_but_detail() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut history = open(&folder, "a", START);
+    read(&mut history, 5..1004);
+    // Four readings were not written. The counter goes on while nobody reads.
+    drop(history);
+    let mut history = open(&folder, "a", Clocks { since_boot: 1_060_000, wall: 1 });
+    let at = |second: u64| START.wall - START.since_boot + 1000 * second;
+    assert_eq!(history.timeline().position(1_060_000), at(1060), "the clock was set meanwhile");
+    read(&mut history, 1060..1101);
+    let counted = history.counted("port", at(1000), at(1100)).unwrap().unwrap();
+    assert_eq!((counted.from, counted.to, counted.values.get(1)), (at(1000), at(1100), 1000));
+}
+
+#[test]
+fn a_subject_that_rests_is_seldom_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut history = open(&folder, "a", START);
+    let mut writes = 0;
+    for second in 5..605 {
+        history.record(1000 * second, "port", "web/0", &Values::new([(1, 7)]));
+        writes += usize::from(history.subjects["port"].growing[0].unwritten().next().is_some());
+        history.write().unwrap();
+    }
+    assert!((10..=14).contains(&writes), "{writes}");
+    let now = history.timeline().position(604_000);
+    let counted = history.counted("port", now - 300_500, now).unwrap().unwrap();
+    assert_eq!((counted.from, counted.to), (now - 300_500, now));
+    assert_eq!(counted.values, Values::default());
+}
+
+#[test]
+fn a_burst_after_a_rest_is_averaged_over_the_period() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut history = open(&folder, "a", START);
+    let at = |second: u64| START.wall - START.since_boot + 1000 * second;
+    for second in (5_u64..20_000).chain(27_000..30_000) {
+        // It rests for hours, and the owner sleeps for a while. Then it counts 100 a second.
+        let count = 7 + 100 * second.saturating_sub(29_990);
+        history.record(1000 * second, "port", "web/0", &Values::new([(1, count)]));
+        if second % 5 == 0 {
+            history.write().unwrap();
+        }
+    }
+    for seconds in [60, 300, 4000, 20_000] {
+        let counted = history.counted("port", at(29_999) - 1000 * seconds, at(29_999)).unwrap().unwrap();
+        assert_eq!(counted.values.get(1), 900);
+        assert_eq!(counted.ms(), 1000 * seconds, "{counted:?}");
+    }
+    let busy = history.counted("port", at(29_994), at(29_999)).unwrap().unwrap();
+    assert_eq!((busy.per_second(1), busy.ms()), (100.0, 5000));
+}
+
+#[test]
+fn a_period_that_begins_in_a_gap_begins_behind_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut history = open(&folder, "a", START);
+    let at = |second: u64| START.wall - START.since_boot + 1000 * second;
+    read(&mut history, 5..1000);
+    read(&mut history, 1280..1320);
+    let counted = history.counted("port", at(1260), at(1319)).unwrap().unwrap();
+    assert_eq!((counted.from, counted.values.get(1)), (at(1280), 390));
+    let before = history.counted("port", at(990), at(1319)).unwrap().unwrap();
+    assert_eq!((before.from, before.values.get(1)), (at(990), 3290));
+}
+
+#[test]
+fn a_subject_that_is_gone_stays_readable_by_thinner_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut history = open(&folder, "a", START);
+    read(&mut history, 5..4000);
+    history.end_others(|_| false);
+    for second in 4000..30_000 {
+        history.record(1000 * second, "other", "x", &Values::new([(1, second)]));
+    }
+    history.write().unwrap();
+    history.prune(0, 1).unwrap();
+    let now = history.timeline().position(30_000_000);
+    let counted = history.counted("port", now - 86_000_000, now).unwrap().unwrap();
+    assert!((39_000..40_000).contains(&counted.values.get(1)), "{counted:?}");
+    assert_eq!(history.subjects_since(now - 1000).collect::<Vec<_>>(), [("other", "x")]);
+}
+
+#[test]
+fn samples_that_cannot_be_written_are_bounded() {
+    let mut growing = Growing::default();
+    for second in 0..100_000 {
+        growing.add(USUAL[0], 1000 * second, &Values::new([(1, second)]));
+    }
+    assert_eq!(growing.full.len() * USUAL[0].chunk, MAX_UNWRITTEN);
+    growing.mark_written();
+    assert_eq!(growing.unwritten().count(), 0);
+}
+
+#[test]
+fn a_new_boot_continues_totals_and_an_old_subject_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut history = open(&folder, "a", START);
+    read(&mut history, 5..101);
+    drop(history);
+    let day = 86_400_000;
+    let clocks = Clocks { since_boot: 1000, wall: START.wall + day };
+    let mut history = open(&folder, "b", clocks);
+    history.record(1000, "port", "shop/0", &Values::new([(1, 3)]));
+    history.write().unwrap();
+    assert_eq!(history.subjects_since(0).collect::<Vec<_>>(), [("port", "shop/0")], "it was renamed");
+    let counted = history.counted("port", 0, u64::MAX).unwrap().unwrap();
+    assert_eq!(counted.values.get(1), 1000 - 50 + 3, "the first reading was 50");
+    history.end_others(|_| false);
+    history.prune(0, 1).unwrap();
+    assert_eq!(history.subjects_since(0).count(), 1, "its samples stay");
+    for _ in 0..2 {
+        history.record(31 * day, "other", "x", &Values::default());
+        history.write().unwrap();
+        history.prune(0, 1).unwrap();
+    }
+    assert_eq!(history.subjects_since(0).collect::<Vec<_>>(), [("other", "x")]);
+}
+
+/// 30 days of a busy port take less than 2 MiB.
+#[test]
+fn a_busy_port_stays_small() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("history.db");
+    let mut history = History::open(&path, USUAL, "a", START).unwrap();
+    // As at 10 Gbit/s: of 14 counters, two count bytes.
+    let busy = |second: u64| {
+        let slow = (0..12).map(|number| (number, 200_000 * second));
+        let fast = (12..14).map(|number| (number, 1_250_000_000 * second));
+        Values::new(slow.chain(fast))
+    };
+    // The dense samples of the last day; only the thin ones before.
+    let days = 30 * 86_400;
+    for second in (0..days - 86_400).step_by(300).chain(days - 86_400..days) {
+        history.record(1000 * second, "port", "web/0", &busy(second));
+        if second % 60 == 0 {
+            history.write().unwrap();
+            history.prune(0, 1).unwrap();
+        }
+    }
+    let size = std::fs::metadata(&path).unwrap().len();
+    assert!(size < 2 << 20, "{size} bytes");
+}
