@@ -21,6 +21,11 @@ impl Background {
         Self(command.spawn().expect("the program is installed"))
     }
 
+    /// Number of its process.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Takes over a program that runs.
     pub(crate) const fn of(program: Child) -> Self {
         Self(program)

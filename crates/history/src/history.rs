@@ -50,7 +50,9 @@ pub struct History {
     file: File,
     densities: [Density; DENSITIES],
     timeline: Timeline,
+    /// Position of the last sample of any subject.
     last: u64,
+    /// Number of the next new subject.
     next_id: i64,
     subjects: BTreeMap<String, Subject>,
 }
@@ -204,8 +206,8 @@ impl History {
     /// Returns the growth of a subject's counters between two positions, as far as there are
     /// samples; none if there are no two of them.
     ///
-    /// It begins at `from` if the subject rested then, and otherwise at the last sample before.
-    /// Within a gap without samples it begins behind the gap.
+    /// The period begins at `from` if the subject rested then, and otherwise at the last sample
+    /// before. If `from` is in a gap without samples, the period begins behind the gap.
     pub fn counted(&self, key: &str, from: u64, to: u64) -> Result<Option<Counted>, FileError> {
         let Some(subject) = self.subjects.get(key) else { return Ok(None) };
         let begin = self.begin(subject, from)?;

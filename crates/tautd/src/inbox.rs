@@ -68,11 +68,11 @@ pub(crate) enum AddResult {
     /// The process does not have it, and nobody has refused it: an attempt ended before, or it is
     /// no longer wanted.
     Absent,
-    /// It was refused for this reason, and QEMU is as before. A later attempt may succeed.
+    /// The memory was refused for this reason, and QEMU is as before. A later attempt may succeed.
     Refused(String),
     /// QEMU has refused the device for this reason, and is as before. This process never gets it.
     NoDevice(String),
-    /// It is not known whether the process has it, for this reason.
+    /// Whether the process has the memory is not known, for this reason.
     Unclear(String),
 }
 

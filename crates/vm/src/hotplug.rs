@@ -21,9 +21,9 @@ const ALLOCATION: Duration = Duration::from_secs(20);
 /// State of the device in QEMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plugged {
-    /// It is there.
+    /// QEMU has the device.
     There,
-    /// It is not there, and nothing is left of an earlier attempt.
+    /// QEMU does not have the device, and nothing is left of an earlier attempt.
     Absent,
 }
 
@@ -36,7 +36,7 @@ pub enum PlugError {
     /// QEMU refused the device, and is as before. It refuses every later one.
     #[error(transparent)]
     NoDevice(QmpError),
-    /// It is not known what was done: [`settle`] finds out.
+    /// The result is not known: [`settle`] finds out.
     #[error(transparent)]
     Unclear(QmpError),
 }

@@ -255,7 +255,7 @@ fn flood(rig: &Rig, senders: &mut [Sender], time: Duration) -> Sent {
     }
 }
 
-/// What became of the frames of the port whose delay is measured.
+/// Delays of the frames of one port.
 struct Delays {
     /// Frames that it has sent.
     asked: usize,

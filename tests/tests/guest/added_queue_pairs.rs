@@ -94,7 +94,7 @@ fn running_guests_get_queue_pairs_and_keep_them() {
     taut.ok(["daemon", "upgrade-fabric"]);
     stream_by_rings(&taut);
 
-    // It stays as it is until the next start.
+    // The memory stays as it is until the next start.
     let said = taut.ok(["vm", "set", "b", "--vmci-queue-pairs", "64MiB"]);
     assert!(said.contains("is 64MiB from its next start on; it runs with 16MiB"), "{said}");
     taut.ok(["vm", "set", "b", "--vmci-queue-pairs", "none"]);

@@ -74,7 +74,7 @@ fn a_burst_after_a_rest_is_averaged_over_the_period() {
     let mut history = open(&folder, "a", START);
     let at = |second: u64| START.wall - START.since_boot + 1000 * second;
     for second in (5_u64..20_000).chain(27_000..30_000) {
-        // It rests for hours, and the owner sleeps for a while. Then it counts 100 a second.
+        // The subject rests for hours, and the owner sleeps meanwhile. Then it counts 100 a second.
         let count = 7 + 100 * second.saturating_sub(29_990);
         history.record(1000 * second, "port", "web/0", &Values::new([(1, count)]));
         if second % 5 == 0 {

@@ -21,6 +21,7 @@ pub(crate) mod pm_qos;
 pub mod real_time;
 pub(crate) mod scheduler;
 pub(crate) mod setting;
+pub(crate) mod task;
 pub mod topology;
 pub(crate) mod tree;
 mod unshare;

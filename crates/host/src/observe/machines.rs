@@ -1,15 +1,16 @@
 //! Virtual machines of this host, whoever has started them, and the times of their vCPUs.
 //!
-//! Nothing is asked of a machine or of its manager: all of it is in `/proc`. A machine is a process
-//! whose program is QEMU or a microguest. Its vCPUs are the threads that QEMU names `CPU 0/KVM`
-//! (option `debug-threads=on` of `-name`, which libvirt and Proxmox set). Without these names the
-//! machine has no vCPUs here, and all of its time is that of other threads.
+//! This module reads `/proc` only: neither a machine nor its manager is asked. A machine is a
+//! process whose program is QEMU or a microguest. Its vCPUs are the threads that QEMU names
+//! `CPU 0/KVM` (option `debug-threads=on` of `-name`, which libvirt and Proxmox set). Without these
+//! names the machine has no vCPUs here, and all of its time is that of other threads.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::kernel::affinity;
+use crate::kernel::task::{self, Schedstat};
 
 /// Times of threads since they began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,7 +57,7 @@ struct Known {
     others: Times,
 }
 
-/// What the command line of a machine says.
+/// Identity of a machine, by its process and its command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Identity {
     started: u64,
@@ -87,7 +88,7 @@ impl Machines {
 
     /// Reads all machines, in the order of their processes.
     pub fn read(&mut self) -> Vec<Machine> {
-        let processes = numbered(&self.root.join("proc"));
+        let processes = task::numbered(&self.root.join("proc"));
         self.known.retain(|pid, _| processes.contains_key(pid));
         let mut machines = Vec::new();
         for (pid, folder) in processes {
@@ -107,7 +108,7 @@ impl Machines {
 impl Known {
     /// Reads the times of all threads. Returns those of the vCPUs.
     fn read_threads(&mut self, process: &Path) -> BTreeMap<u32, Times> {
-        let tasks = numbered(&process.join("task"));
+        let tasks = task::numbered(&process.join("task"));
         let is_new_machine = self.threads.is_empty();
         self.threads.retain(|tid, _| tasks.contains_key(tid));
         let mut vcpus = BTreeMap::new();
@@ -133,20 +134,12 @@ impl Known {
     }
 }
 
-/// Returns the entries of a folder whose names are numbers.
-fn numbered(folder: &Path) -> BTreeMap<u32, PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path()))).collect()
-}
-
 /// Returns the times of a thread, unless it has ended.
-fn times(task: &Path) -> Option<Times> {
-    let schedstat = fs::read_to_string(task.join("schedstat")).ok()?;
-    let mut words = schedstat.split_whitespace().map(|word| word.parse().ok());
-    Some(Times { ran_ns: words.next()??, waited_ns: words.next()?? })
+fn times(thread: &Path) -> Option<Times> {
+    task::schedstat(thread).map(|Schedstat { ran_ns, waited_ns, .. }| Times { ran_ns, waited_ns })
 }
 
-/// Returns what the command line of a process says, if its program runs a machine.
+/// Returns the identity of a process, if its program runs a machine.
 fn identity(process: &Path) -> Option<Identity> {
     let program = fs::read_link(process.join("exe")).ok()?;
     let program = program.file_name()?.to_str()?;
@@ -169,11 +162,8 @@ fn identity(process: &Path) -> Option<Identity> {
         let first = value.split(',').next().filter(|first| !first.contains('='));
         part.or(first).map(str::to_owned)
     });
-    // Field 22 of the file; the name before it may hold any character.
-    let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
-    let started = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok());
     Some(Identity {
-        started: started.unwrap_or(0),
+        started: task::started(process).unwrap_or(0),
         name: name.filter(|name| !name.is_empty()),
         uuid: after("uuid"),
     })

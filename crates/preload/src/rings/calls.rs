@@ -217,7 +217,7 @@ enum Plan {
 /// Signals that end a call.
 #[derive(Debug, Clone, Copy)]
 struct Interruption {
-    /// What the thread had handled when the call began.
+    /// Signals that the thread had handled when the call began.
     before: Handled,
     /// Each signal ends the call, also one whose handler has `SA_RESTART`: the socket has a
     /// timeout, or the call has moved something.

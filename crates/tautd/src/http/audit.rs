@@ -4,11 +4,10 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use taut_api::audit::{AuditCheck, AuditEntry};
-use taut_api::error::ErrorKind;
 use taut_api::{ApiError, path};
 
 use super::Shared;
-use super::body::Failure;
+use super::body::{Failure, bad_query};
 use crate::access::audit::Chain;
 
 /// Maximum number of entries in one answer.
@@ -81,8 +80,4 @@ async fn read<T: Send + 'static>(
     let read = tokio::task::spawn_blocking(files).await;
     let read = read.map_err(|error| Failure::internal("reading the audit record was interrupted", &error))?;
     Ok(Json(read.map_err(|error| Failure::internal("the audit record cannot be read", &error))?))
-}
-
-fn bad_query(error: &QueryRejection, hint: &str) -> ApiError {
-    ApiError::new(ErrorKind::Invalid, "the query cannot be read", hint).because(error)
 }

@@ -178,6 +178,11 @@ pub(super) fn exists_already(kind: Kind, name: &Name) -> ApiError {
     ApiError::new(ErrorKind::Conflict, format!("{} `{name}` exists already", kind.noun()), hint)
 }
 
+/// Returns the error for a query that cannot be read.
+pub(super) fn bad_query(error: &(dyn std::error::Error + 'static), hint: &str) -> ApiError {
+    ApiError::new(ErrorKind::Invalid, "the query cannot be read", hint).because(error)
+}
+
 pub(super) async fn unknown_path(uri: Uri) -> Failure {
     let message = format!("unknown path `{}`", uri.path());
     ApiError::new(ErrorKind::NotFound, message, "GET /openapi.json lists all paths").into()

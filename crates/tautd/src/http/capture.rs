@@ -11,7 +11,7 @@ use taut_api::fabric::capture::{Directions, MAX_SNAPLEN};
 use taut_api::{ApiError, path};
 use tokio::sync::oneshot;
 
-use super::body::Failure;
+use super::body::{Failure, bad_query};
 use super::{Shared, ports};
 use crate::capture::Subject;
 use crate::inbox::{CaptureRequest, Message};
@@ -47,10 +47,8 @@ pub(super) async fn capture_port(
     Path(port): Path<String>,
     wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<impl IntoResponse, Failure> {
-    let Query(Wanted { snaplen, direction, count }) = wanted.map_err(|error| {
-        let hint = "use snaplen=BYTES, direction=both, tx or rx, count=NUMBER";
-        ApiError::new(ErrorKind::Invalid, "the query cannot be read", hint).because(&error)
-    })?;
+    let hint = "use snaplen=BYTES, direction=both, tx or rx, count=NUMBER";
+    let Query(Wanted { snaplen, direction, count }) = wanted.map_err(|error| bad_query(&error, hint))?;
     if !(1..=MAX_SNAPLEN).contains(&snaplen) {
         let message = format!("snaplen={snaplen} is not between 1 and {MAX_SNAPLEN} bytes");
         return Err(ApiError::new(ErrorKind::Invalid, message, "leave it out for whole frames").into());

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Query, State};
-use taut_api::error::ErrorKind;
 use taut_api::event::Event;
 use taut_api::{ApiError, path};
 
 use super::Shared;
-use super::body::Failure;
+use super::body::{Failure, bad_query};
 
 /// Maximum number of events in one answer.
 const MOST: u32 = 10_000;
@@ -43,10 +42,8 @@ pub(super) async fn list_events(
     State(app): State<Shared>,
     which: Result<Query<Which>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Vec<Event>>, Failure> {
-    let Query(which) = which.map_err(|error| {
-        let hint = "use since=NUMBER, limit=NUMBER, wait=SECONDS";
-        ApiError::new(ErrorKind::Invalid, "the query cannot be read", hint).because(&error)
-    })?;
+    let hint = "use since=NUMBER, limit=NUMBER, wait=SECONDS";
+    let Query(which) = which.map_err(|error| bad_query(&error, hint))?;
     if which.wait > 0 {
         let mut newest = app.store.newest_event();
         let patience = Duration::from_secs(which.wait.min(LONGEST_WAIT));

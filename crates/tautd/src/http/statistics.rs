@@ -5,17 +5,16 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use taut_api::error::ErrorKind;
 use taut_api::fabric::counters::PortCounters;
 use taut_api::route::PortInfo;
 use taut_api::statistics::{BadPeriod, Period, PortRates, PortStatistics, VmStatistics};
 use taut_api::{ApiError, path};
 
-use super::body::Failure;
+use super::body::{Failure, bad_query};
 use super::{Shared, ports};
 use crate::statistics::CountedPort;
 
-/// What to do about a bad query.
+/// Advice for a query that cannot be read.
 const HINT: &str = "use period=SECONDS, or a number with s, m, h or d: period=5m";
 
 /// Query of statistics.
@@ -30,8 +29,8 @@ pub(super) struct Which {
 }
 
 /// Returns counts of ports within a period, and averages. All ports that exist are listed; a new
-/// one has counted nothing for two seconds. Behind them are ports that are gone and
-/// have samples in the period.
+/// one has counted nothing for two seconds. Ports that are gone follow as long as they have samples
+/// in the period.
 #[utoipa::path(get, path = path::PORT_STATISTICS, tag = "Statistics", params(Which),
     responses((status = 200, body = [PortStatistics]), (status = 400, body = ApiError),
         (status = 503, body = ApiError)))]
@@ -77,15 +76,13 @@ pub(super) async fn vm_statistics(
 
 /// Returns the period of a query.
 fn period_of(which: Result<Query<Which>, QueryRejection>) -> Result<Period, ApiError> {
-    let bad = |error: &(dyn std::error::Error + 'static)| {
-        ApiError::new(ErrorKind::Invalid, "the query cannot be read", HINT).because(error)
-    };
-    let Query(Which { period }) = which.map_err(|error| bad(&error))?;
+    let Query(Which { period }) = which.map_err(|error| bad_query(&error, HINT))?;
     let period = period.map_or(Ok(Period::USUAL), |text| text.parse());
-    period.map_err(|error: BadPeriod| bad(&error))
+    period.map_err(|error: BadPeriod| bad_query(&error, HINT))
 }
 
-/// Returns the statistics of a port, as of one that is gone.
+/// Returns the statistics of a port, without its number and networks, which only a port that exists
+/// has.
 fn statistics_of(CountedPort { owner, covered_ms, to_ms, counters, .. }: CountedPort) -> PortStatistics {
     PortStatistics {
         owner,

@@ -88,7 +88,7 @@ impl Reconciler {
 
     fn begin_adding(&mut self, vm: &Name, wanted: Bytes) {
         if self.retries.is_new(&self.operation(vm)) {
-            // What is told from now on belongs to the user's last request.
+            // Problems from now on belong to the user's last request.
             self.retries.forget(&operations(vm));
             self.board.lock().problems.remove(&queue_pairs_document(vm));
         }

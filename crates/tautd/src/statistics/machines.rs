@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use taut_api::statistics::{Period, VcpuStatistics, VmStatistics};
 use taut_history::{Clocks, Counted, FileError, History, Values};
 use taut_host::observe::machines::{Machine, Times};
+use taut_plan::facts::Process;
 
 use crate::board::Seen;
 
@@ -18,7 +19,7 @@ const MOST_VCPUS: u32 = 120;
 const OTHERS: u8 = 250;
 /// Number of times that a machine is seen before it counts as foreign: the daemon learns of the
 /// processes of its own VMs a bit later.
-const LOOKS: u32 = 5;
+const LOOKS_BEFORE_FOREIGN: u32 = 5;
 
 /// Key and name of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,15 +33,15 @@ impl Named {
     /// the start of its process, because several machines may have one name. Returns nothing for a
     /// machine that may still turn out to be taut's.
     pub(super) fn of(machine: &Machine, seen: &Seen) -> Option<Self> {
-        let is_its = |pid: u32| pid == machine.pid;
-        let own =
-            seen.observed.vms.iter().find(|(_, vm)| vm.process.as_ref().is_some_and(|it| is_its(it.pid)));
-        if let Some((name, _)) = own {
+        let mut own = seen.observed.vms.iter();
+        let is_its = |process: &Process| process.pid == machine.pid;
+        if let Some((name, _)) = own.find(|(_, vm)| vm.process.as_ref().is_some_and(is_its)) {
             return Some(Self { key: format!("{OWN}{name}"), name: name.to_string() });
         }
         let name = machine.name.clone().unwrap_or_else(|| format!("process {}", machine.pid));
         let id = machine.uuid.clone().unwrap_or_else(|| name.clone());
-        (machine.looks >= LOOKS).then(|| Self { key: format!("{FOREIGN}{id}/{}", machine.started), name })
+        (machine.looks >= LOOKS_BEFORE_FOREIGN)
+            .then(|| Self { key: format!("{FOREIGN}{id}/{}", machine.started), name })
     }
 }
 
@@ -125,7 +126,7 @@ mod tests {
         Machine {
             pid,
             started: 99,
-            looks: LOOKS,
+            looks: LOOKS_BEFORE_FOREIGN,
             name: Some("db".to_owned()),
             uuid: Some("6ba7".to_owned()),
             vcpus: [(0, times(50, 50)), (1, times(25, 0)), (MOST_VCPUS, times(10, 0))].into(),
@@ -157,7 +158,7 @@ mod tests {
         assert_eq!(each, [(0, 50.0), (1, 25.0)], "others are not sampled");
         let nameless = Machine { name: None, uuid: None, ..machine(9, 0) };
         assert_eq!(Named::of(&nameless, &Seen::default()).unwrap().name, "process 9");
-        let young = Machine { looks: LOOKS - 1, ..machine(9, 0) };
+        let young = Machine { looks: LOOKS_BEFORE_FOREIGN - 1, ..machine(9, 0) };
         assert_eq!(Named::of(&young, &Seen::default()), None, "it may be taut's");
     }
 }

@@ -50,8 +50,10 @@ pub(crate) struct Statistics {
     history: Mutex<Result<History, ApiError>>,
     /// Processes of the VMs that ran at the last sample, by key.
     running: Mutex<BTreeMap<String, u32>>,
-    /// The last write has failed, and so has the last deletion.
-    is_failing: [AtomicBool; 2],
+    /// The last write has failed.
+    write_failed: AtomicBool,
+    /// The last deletion of old samples has failed.
+    prune_failed: AtomicBool,
 }
 
 /// Counts of a port.
@@ -76,7 +78,13 @@ impl Statistics {
         let path = state_dir.join(FILE);
         let opened = open(&path).or_else(|error| begin_anew(&path, error));
         let history = Mutex::new(opened.map_err(|error| unusable(&path, &error)));
-        Self { path, history, running: Mutex::default(), is_failing: Default::default() }
+        Self {
+            path,
+            history,
+            running: Mutex::default(),
+            write_failed: AtomicBool::new(false),
+            prune_failed: AtomicBool::new(false),
+        }
     }
 
     /// Starts to take samples.
@@ -87,30 +95,31 @@ impl Statistics {
     /// Writes the samples that are not in the file yet.
     pub(crate) fn write(&self) {
         let failure = "samples cannot be written; the newest ones stay in memory";
-        self.change(&self.is_failing[0], failure, History::write);
+        self.change(&self.write_failed, failure, History::write);
     }
 
-    /// Deletes samples that are too old, of one of so many parts of the subjects.
+    /// Deletes old samples of one of `parts` parts of the subjects, that of this number.
     fn prune(&self, part: u64, parts: u64) {
         let failure = "samples that are too old stay for now";
-        self.change(&self.is_failing[1], failure, |history| history.prune(part, parts));
+        self.change(&self.prune_failed, failure, |history| history.prune(part, parts));
     }
 
-    /// Changes the file. The first of several failures in a row is logged. A file that turns out to
-    /// be damaged is put aside.
+    /// Changes the file, and logs `failure` if that fails. `has_failed` tells whether the last
+    /// change of this kind has failed: of several failures in a row, only the first one is logged.
+    /// A file that turns out to be damaged is put aside.
     fn change(
         &self,
-        is_failing: &AtomicBool,
+        has_failed: &AtomicBool,
         failure: &str,
         change: impl FnOnce(&mut History) -> Result<(), FileError>,
     ) {
         let mut kept = self.lock();
         let Ok(history) = &mut *kept else { return };
         let Err(error) = change(history) else {
-            is_failing.store(false, Relaxed);
+            has_failed.store(false, Relaxed);
             return;
         };
-        if !is_failing.swap(true, Relaxed) {
+        if !has_failed.swap(true, Relaxed) {
             let cause: &dyn std::error::Error = &error;
             tracing::warn!(error = cause, "{failure}");
         }

@@ -1,4 +1,4 @@
-//! Ports: which there are, what is read of them, and what was counted.
+//! Ports: their keys in the history, the counters that are sampled, and counts of a period.
 
 use taut_api::fabric::PortId;
 use taut_api::fabric::counters::{PORT_WORDS, PortCounters, PortWord};
@@ -17,6 +17,11 @@ const KEY: &str = "port/";
 /// of that number may still be those of its former owner.
 pub(super) fn key(port: PortId, owner: &str) -> String {
     format!("{KEY}{}/{owner}", port.0)
+}
+
+/// Returns the number of the port with this key.
+fn number(key: &str) -> Option<u32> {
+    key.strip_prefix(KEY)?.split('/').next()?.parse().ok()
 }
 
 /// Returns the ports that exist: owners and numbers.
@@ -52,12 +57,12 @@ pub(super) fn counted(history: &History, period: Period, now: Clocks) -> Result<
     let end = history.timeline().position(now.since_boot);
     let begin = end.saturating_sub(period.ms());
     let mut all = Vec::new();
-    for (key, owner) in history.subjects_since(begin).filter(|(key, _)| key.starts_with(KEY)) {
+    for (key, owner) in history.subjects_since(begin) {
+        let Some(port) = number(key) else { continue };
         let Some(counted) = history.counted(key, begin, end)? else { continue };
         let to_ms = history.timeline().wall(counted.to, now);
-        let number = key[KEY.len()..].split('/').next().and_then(|number| number.parse().ok());
         all.push(CountedPort {
-            port: number.unwrap_or_default(),
+            port,
             owner: owner.to_owned(),
             covered_ms: counted.ms(),
             to_ms,

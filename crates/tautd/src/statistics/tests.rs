@@ -105,7 +105,8 @@ fn a_counter_that_begins_again_and_a_killed_daemon_make_no_false_rate() {
     daemon.statistics.write();
     daemon.count(0, 6000);
     daemon.sample(1);
-    // It is killed: the last sample was not written. The next one finds the counter begun again.
+    // The daemon is killed: its last sample was not written. The next daemon finds that the counter
+    // has begun again.
     daemon.statistics = Statistics::open(&daemon.dir.path().join("absent"));
     daemon.statistics = Statistics::open(daemon.dir.path());
     daemon.count(0, 70);

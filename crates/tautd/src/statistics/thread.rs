@@ -16,9 +16,9 @@ use super::{Sources, Statistics, clocks, ports};
 /// Time between two samples in ms.
 const EVERY: u64 = 1000;
 /// Samples between two writes to the file: a daemon that is killed loses no more.
-const WRITTEN: u64 = 5;
-/// Number of seconds in which old samples of all subjects are looked for, of a part in each second.
-const PRUNED: u64 = 600;
+const SAMPLES_PER_WRITE: u64 = 5;
+/// Parts of the subjects. Each second, old samples of one part are deleted.
+const PARTS: u64 = 600;
 
 /// Starts the thread. It ends with the process.
 pub(super) fn start(statistics: Arc<Statistics>, sources: Sources) -> io::Result<()> {
@@ -26,10 +26,10 @@ pub(super) fn start(statistics: Arc<Statistics>, sources: Sources) -> io::Result
         let mut machines = Machines::new(Path::new("/"));
         for number in 1_u64.. {
             sample(&statistics, &sources, &mut machines, clocks);
-            if number.is_multiple_of(WRITTEN) {
+            if number.is_multiple_of(SAMPLES_PER_WRITE) {
                 statistics.write();
             }
-            statistics.prune(clocks().since_boot / EVERY, PRUNED);
+            statistics.prune(clocks().since_boot / EVERY, PARTS);
             // At whole seconds, so that samples are evenly spaced however long one takes.
             let since_boot = clocks().since_boot;
             sleep(Duration::from_millis(EVERY - since_boot % EVERY));
@@ -38,7 +38,7 @@ pub(super) fn start(statistics: Arc<Statistics>, sources: Sources) -> io::Result
     Builder::new().name("statistics".into()).spawn(run).map(drop)
 }
 
-/// Reads all counters.
+/// Takes a sample of all ports and machines that exist, and ends those that are gone.
 pub(super) fn sample(
     statistics: &Statistics,
     sources: &Sources,

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Time in which a process ends whose monitor has gone.
 const ENDING: Duration = Duration::from_millis(500);
 
-/// What was recorded before memory is added.
+/// Record of memory that is about to be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PendingMemory {
     /// The file, with a descriptor that is not known yet.
@@ -37,7 +37,7 @@ pub(super) struct PendingMemory {
     limits: Option<ProcessLimits>,
 }
 
-/// What this daemon does to add memory.
+/// Progress of this daemon in adding memory.
 #[derive(Debug, Default)]
 pub(super) struct AddProgress {
     /// The file that was made and that QEMU does not have yet.
@@ -58,9 +58,9 @@ pub(crate) enum NextStep {
     /// This daemon or the former one has begun: the loop settles the larger limits of the process,
     /// which the present plan has ([`Vms::note_limits`]).
     Limit,
-    /// It is prepared: [`Vms::monitor_task`].
+    /// The memory is prepared: a thread asks QEMU to take it ([`Vms::monitor_task`]).
     Ask,
-    /// It is prepared and no longer wanted: [`Vms::end_adding`].
+    /// The memory is prepared and no longer wanted: all is undone ([`Vms::end_adding`]).
     GiveUp,
     /// A thread talks to QEMU, or there is nothing to do.
     Wait,

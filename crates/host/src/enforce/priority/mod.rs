@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use taut_api::enforcement::{GreedyProcess, HostPlan, HostReport};
 
 use crate::kernel::scheduler::Class;
-use crate::kernel::{affinity, real_time};
+use crate::kernel::{affinity, real_time, task};
 use crate::ledger::record::{PriorityRecord, ScheduledBefore};
 use crate::ledger::{Ledger, LedgerError};
 
@@ -184,9 +184,8 @@ impl RealtimePriority {
     /// Returns the threads of a process other than its vCPUs, each with its folder in `/proc`.
     fn threads(&self, pid: u32) -> Vec<(u32, PathBuf)> {
         let vcpus = affinity::vcpus(&self.root, pid);
-        let tasks = fs::read_dir(self.root.join(format!("proc/{pid}/task"))).into_iter().flatten().flatten();
-        let numbered = tasks.filter_map(|task| Some((task.file_name().to_str()?.parse().ok()?, task.path())));
-        numbered.filter(|(tid, _)| !vcpus.values().any(|vcpu| vcpu == tid)).collect()
+        let threads = task::numbered(&self.root.join(format!("proc/{pid}/task"))).into_iter();
+        threads.filter(|(tid, _)| !vcpus.values().any(|vcpu| vcpu == tid)).collect()
     }
 
     fn scheduled_now(&self, pid: u32) -> Option<ScheduledBefore> {
@@ -195,8 +194,7 @@ impl RealtimePriority {
     }
 
     fn began(&self, pid: u32) -> Option<u64> {
-        let stat = fs::read_to_string(self.root.join(format!("proc/{pid}/stat"))).ok()?;
-        stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+        task::started(&self.root.join(format!("proc/{pid}")))
     }
 
     /// Returns whether a process uses no more than it may. Its use is measured while it has the

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use crate::kernel::task::{self, Schedstat};
+
 /// The kernel's counters of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Thread {
@@ -34,14 +36,8 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// Reads all threads. Those that end meanwhile are left out.
 pub(super) fn read(root: &Path, is_vcpu: impl Fn(u32) -> bool) -> BTreeMap<u32, Thread> {
-    let numbered = |folder: &Path| {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        entries
-            .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path())))
-            .collect::<Vec<_>>()
-    };
-    let processes = numbered(&root.join("proc"));
-    let tasks = processes.iter().flat_map(|(_, folder)| numbered(&folder.join("task")));
+    let processes = task::numbered(&root.join("proc"));
+    let tasks = processes.values().flat_map(|folder| task::numbered(&folder.join("task")));
     tasks.filter_map(|(tid, folder)| Some((tid, thread(&folder, is_vcpu(tid))?))).collect()
 }
 
@@ -52,16 +48,15 @@ fn thread(folder: &Path, is_vcpu: bool) -> Option<Thread> {
     let (head, rest) = stat.rsplit_once(')')?;
     let name = head.split_once('(')?.1.to_owned();
     let fields: Vec<&str> = rest.split_whitespace().collect();
-    let schedstat = text("schedstat")?;
-    let mut counted = schedstat.split_whitespace().map(|word| word.parse::<u64>().ok());
+    let Schedstat { ran_ns, waited_ns, times } = task::schedstat(folder)?;
     Some(Thread {
         name,
         // Fields 9 and 39 of the file; the first two are cut off.
         kernel: fields.get(6)?.parse::<u64>().ok()? & KERNEL_THREAD != 0,
         cpu: fields.get(36)?.parse().ok()?,
-        ran_ns: counted.next()??,
-        waited_ns: counted.next()??,
-        times: counted.next()??,
+        ran_ns,
+        waited_ns,
+        times,
         switches: if is_vcpu { Some(switches(folder)?) } else { None },
     })
 }
