@@ -6,6 +6,7 @@
 //! ([`Prerequisite`]).
 
 mod built;
+mod busy_machine;
 mod cable;
 mod capture;
 mod daemon;
@@ -25,6 +26,7 @@ mod wait;
 mod walls;
 
 pub use built::{TIERS, built};
+pub use busy_machine::busy_machine;
 pub use cable::{Cable, ip};
 pub use capture::{Capture, Captured, CapturedFrame};
 pub use daemon::{Outcome, Taut};

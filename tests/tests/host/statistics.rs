@@ -1,10 +1,9 @@
 //! Statistics of ports and VMs beside loads that the tests know.
 
-use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use taut_tests::{Background, RawPort, Taut, eventually};
+use taut_tests::{RawPort, Taut, busy_machine, eventually};
 use taut_virtq::header::NetHeader;
 
 const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
@@ -122,25 +121,10 @@ fn averages_are_those_of_a_known_load_and_a_killed_daemon_loses_nothing() {
     assert!(refused.contains("is not a period"), "{refused}");
 }
 
-/// Starts a QEMU whose only vCPU never rests, on pCPU 0, as a program other than taut would.
-fn busy_machine(taut: &Taut, name: &str) -> Background {
-    let disk = taut.dir().join(format!("{name}.img"));
-    // The BIOS runs this sector: a jump to itself.
-    let mut sector = vec![0; 512];
-    sector[..2].copy_from_slice(&[0xeb, 0xfe]);
-    sector[510..].copy_from_slice(&[0x55, 0xaa]);
-    std::fs::write(&disk, sector).unwrap();
-    let drive = format!("file={},format=raw", disk.display());
-    let mut command = Command::new("taskset");
-    command.args(["-c", "0", "qemu-system-x86_64", "-accel", "tcg", "-m", "32M", "-display", "none"]);
-    command.args(["-name", &format!("guest={name},debug-threads=on"), "-drive", &drive, "-nodefaults"]);
-    Background::start(&mut command)
-}
-
 #[test]
 fn ready_times_of_foreign_vms_are_seen_without_asking_anybody() {
     let taut = Taut::start();
-    let machines = ["busy1", "busy2"].map(|name| busy_machine(&taut, name));
+    let machines = ["busy1", "busy2"].map(|name| busy_machine(&taut, name, 1));
     let pids = machines.each_ref().map(|machine| u64::from(machine.id()));
     let percent = |vm: &Value, key: &str| vm["vcpus"][0][key].as_f64().unwrap_or(0.0);
     let busy = |vm: &Value| percent(vm, "run_percent") + percent(vm, "ready_percent");

@@ -4,6 +4,7 @@ mod ci;
 mod dp;
 mod hm;
 mod hs;
+mod pg;
 mod pl;
 mod qp;
 mod se;
@@ -27,7 +28,7 @@ pub struct Set {
 
 /// All sets.
 pub const ALL: &[Set] =
-    &[sk::SET, dp::SET, vc_g::SET, pl::SET, hs::SET, hm::SET, se::SET, up::SET, qp::SET, sw::SET];
+    &[sk::SET, dp::SET, vc_g::SET, pl::SET, hs::SET, hm::SET, se::SET, up::SET, qp::SET, pg::SET, sw::SET];
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,65 @@
+//! PG6: cost of the daemon on a host with many ports and VMs that do nothing.
+
+use crate::figure::{Bound, shown};
+use crate::lab::{DaemonOptions, Lab};
+use crate::reason::{Measured, require};
+use crate::row::{Goal, Results, Row};
+
+/// Microguests that do nothing, each with a port.
+const MACHINES: u32 = 200;
+/// Ports in all.
+const PORTS: u32 = 500;
+
+pub(super) const ROW: Row = Row {
+    id: "PG6",
+    what: "CPU time of the daemon while nothing happens; time of `taut net stats` and `taut vm stats`",
+    on: "500 ports and 200 microguests that do nothing",
+    goals: &[
+        Goal::new("PG6-idle", &[Bound::Below(1.0, "% of a core"), Bound::Stated("MiB of the daemon")]),
+        Goal::new("PG6-answers", &[Bound::Below(200.0, "ms, all ports"), Bound::Below(200.0, "ms, all VMs")]),
+    ],
+    run,
+};
+
+fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
+    let (machines, ports, seconds) = lab.pick((MACHINES, PORTS, 60.0), (4, 10, 5.0));
+    let daemon = lab.start_lan(DaemonOptions::default())?;
+    for number in 0..machines {
+        let nic = format!(
+            "[[nic]]\nportgroup = \"lan\"\nip = \"10.84.{}.{}/16\"\n",
+            number / 200,
+            1 + number % 200
+        );
+        lab.start_vm(&format!("idle{number}"), &format!("kind = \"micro\"\nmemory = \"16MiB\"\n{nic}"))?;
+    }
+    for number in machines..ports {
+        let socket = lab.folder().join(format!("port{number}.sock"));
+        lab.taut(format!("port attach ext{number} --portgroup lan --listen --path {}", socket.display()))?;
+    }
+    let is_there = |lab: &mut Lab, words: &str, count: u32| -> Measured<()> {
+        let listed = lab.taut_json(words)?.list("")?.len();
+        require(listed == count as usize || lab.machine().is_stand_in(), format!("`{words}` lists {listed}"))
+    };
+    // The first samples are written, and VMs that were started have come to rest.
+    lab.sleep(if lab.quick() { 3.0 } else { 30.0 })?;
+    let before = lab.cpu_ns(daemon.job.pid)?;
+    lab.sleep(seconds)?;
+    let percent = (lab.cpu_ns(daemon.job.pid)? - before) / (1e7 * seconds);
+    let memory = lab.usage(daemon.job.pid)?.memory / 1024.0;
+    let detail = format!("{machines} microguests, {ports} ports, over {} s", shown(seconds));
+    results.record("PG6-idle", [percent, memory], detail);
+    is_there(lab, "net stats", ports)?;
+    is_there(lab, "vm stats", machines)?;
+    let times = [time_of(lab, "net stats")?, time_of(lab, "vm stats")?];
+    results.record("PG6-answers", times, "median of 9 runs of the command line; a period of five minutes");
+    Ok(())
+}
+
+/// Returns the median time of a command in ms.
+fn time_of(lab: &mut Lab, words: &str) -> Measured<f64> {
+    let mut times = Vec::new();
+    for _ in 0..9 {
+        times.push(lab.taut(words)?.took.as_secs_f64() * 1000.0);
+    }
+    crate::figure::median(&times)
+}
