@@ -3,6 +3,7 @@
 //! A process that is killed loses nothing of what it has written. A crash of the host may take what
 //! was written since SQLite's last checkpoint, because writes are not synced one by one.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params};
@@ -223,6 +224,28 @@ impl File {
         };
         let pruned = prune();
         pruned.map_err(|error| self.failed(error))
+    }
+
+    /// Returns the samples of a density in chunks that have some of a period, by the position of
+    /// the first one. A damaged chunk has no samples.
+    pub(crate) fn chunks(
+        &self,
+        subject: i64,
+        density: usize,
+        from: u64,
+        to: u64,
+    ) -> Result<BTreeMap<u64, Vec<Sample>>, FileError> {
+        let read = || {
+            let sql = "SELECT first, samples FROM chunks
+                WHERE subject = ?1 AND density = ?2 AND last >= ?3 AND first <= ?4";
+            let mut query = self.db.prepare_cached(sql)?;
+            let chunks = query.query_map(params![subject, density, from, to], |row| {
+                let bytes: Vec<u8> = row.get(1)?;
+                Ok((row.get(0)?, chunk::decode(&bytes).unwrap_or_default()))
+            })?;
+            chunks.collect::<Result<_, _>>()
+        };
+        read().map_err(|error| self.failed(error))
     }
 
     /// Returns the samples of a density around a position.

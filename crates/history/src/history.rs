@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::chunk::{self, Chunk, Sample};
 use crate::file::{self, Around, File, FileError};
+use crate::series::{self, Grid, Series};
 use crate::thinning::{DENSITIES, Density};
 use crate::timeline::{Clocks, Timeline};
 use crate::totals::Totals;
@@ -222,6 +223,30 @@ impl History {
             values: end.totals.since(&begin.totals),
             totals: end.totals,
         }))
+    }
+
+    /// Returns the growth of a subject's counters between two positions in at most `most` steps,
+    /// and parts of steps at both ends. The samples are of the densest density that is kept for so
+    /// long. Of a subject that is not known, there are no points.
+    pub fn series(&self, key: &str, from: u64, to: u64, most: u64) -> Result<Series, FileError> {
+        let to = to.min(LATEST);
+        let period = to.saturating_sub(from);
+        let reaches = |density: &Density| density.kept >= period;
+        let number = self.densities.iter().position(reaches).unwrap_or(DENSITIES - 1);
+        let density = self.densities[number];
+        let grid = Grid::new(from, to, density, most, self.timeline.position(0));
+        let Some(subject) = self.subjects.get(key) else {
+            return Ok(Series { step: grid.step, points: Vec::new() });
+        };
+        let mut chunks = self.file.chunks(subject.id, number, from.saturating_sub(grid.step), to)?;
+        // A chunk that still grows may be in the file, but shorter.
+        for chunk in subject.growing[number].in_memory() {
+            chunks.insert(chunk.first(), chunk::decode(&chunk.encode()).unwrap_or_default());
+        }
+        let mut chunks: Vec<_> = chunks.into_values().collect();
+        // The newest sample may not be one of the density.
+        chunks.push(vec![Sample { at: subject.last, totals: subject.totals.last().clone() }]);
+        Ok(series::series(&chunks, density, grid))
     }
 
     /// Returns the sample at which a period begins, of the densest density that reaches so far

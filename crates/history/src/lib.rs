@@ -22,11 +22,13 @@
 //! * [`totals`]: readings that go back become totals that do not.
 //! * [`chunk`]: samples, and several of them as bytes.
 //! * [`file`]: the file.
+//! * [`series`]: growth step by step, for charts.
 //! * [`history`]: all of it together.
 
 mod chunk;
 mod file;
 mod history;
+mod series;
 pub mod thinning;
 mod timeline;
 mod totals;
@@ -34,5 +36,6 @@ mod values;
 
 pub use file::FileError;
 pub use history::{Counted, History};
+pub use series::{Point, Series};
 pub use timeline::{Clocks, Timeline};
 pub use values::Values;

@@ -28,7 +28,7 @@ pub const USUAL: [Density; DENSITIES] = [
 
 /// Time in ms by which a sample may come too early for its density: its owner is a bit late or
 /// early each time.
-const EARLY: u64 = 500;
+pub(crate) const EARLY: u64 = 500;
 
 impl Density {
     /// Returns whether a sample at the position `at` is one of this density, if the last one is at

@@ -41,6 +41,11 @@ impl Values {
         Self(self.iter().map(grown).filter(|(_, value)| *value > 0).collect())
     }
 
+    /// Adds a growth to the counters.
+    pub fn grow(&mut self, growth: &Self) {
+        growth.iter().for_each(|(number, value)| self.set(number, self.get(number).saturating_add(value)));
+    }
+
     fn place(&self, number: u8) -> Result<usize, usize> {
         self.0.binary_search_by_key(&number, |(number, _)| *number)
     }
@@ -63,6 +68,9 @@ mod tests {
     fn growth_is_never_negative() {
         let before = Values::new([(1, 10), (2, 10), (3, 10)]);
         let now = Values::new([(1, 15), (2, 4), (4, 1)]);
-        assert_eq!(now.since(&before), Values::new([(1, 5), (4, 1)]));
+        let mut growth = now.since(&before);
+        assert_eq!(growth, Values::new([(1, 5), (4, 1)]));
+        growth.grow(&Values::new([(3, 2), (4, 2)]));
+        assert_eq!(growth, Values::new([(1, 5), (3, 2), (4, 3)]));
     }
 }

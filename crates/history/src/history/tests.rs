@@ -156,6 +156,49 @@ fn a_new_boot_continues_totals_and_an_old_subject_goes() {
     assert_eq!(history.subjects_since(0).collect::<Vec<_>>(), [("other", "x")]);
 }
 
+#[test]
+fn a_chart_has_few_points_whose_rates_are_those_of_the_counters() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut history = open(&folder, "a", START);
+    read(&mut history, 5..90_000);
+    history.prune(0, 1).unwrap();
+    let now = history.timeline().position(89_999_000);
+    for (seconds, step) in [(60, 1), (300, 1), (3600, 12), (7200, 40), (86_400, 300)] {
+        let series = history.series("port", now - 1000 * seconds, now, 300).unwrap();
+        let least = seconds as usize / step as usize - 1;
+        assert!((least..=301).contains(&series.points.len()), "{seconds} s: {} points", series.points.len());
+        assert_eq!(series.step, 1000 * step);
+        assert!(series.points.iter().all(|point| (point.per_second(1) - 10.0).abs() < 1e-9));
+        assert_eq!(series.points.last().unwrap().to, now, "the newest sample is in it");
+    }
+    let month = history.series("port", now - 2_592_000_000, now, 300).unwrap();
+    assert_eq!((month.step, month.points.len()), (8_700_000, 11), "the port is a day old");
+    assert_eq!(history.series("other", 0, now, 300).unwrap().points, []);
+}
+
+#[test]
+fn a_chart_shows_the_time_without_an_owner_as_a_gap() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut history = open(&folder, "a", START);
+    read(&mut history, 5..101);
+    drop(history);
+    let mut history = open(&folder, "a", Clocks { since_boot: 160_000, wall: 1 });
+    read(&mut history, 160..201);
+    let at = |second: u64| START.wall - START.since_boot + 1000 * second;
+    let series = history.series("port", at(50), at(200), 300).unwrap();
+    let seconds: Vec<_> = series.points.iter().map(|point| (point.to - at(0)) / 1000).collect();
+    assert_eq!(seconds, (51..=100).chain(161..=200).collect::<Vec<_>>());
+    assert!(series.points.iter().all(|point| point.values.get(1) == 10));
+    let boot = Clocks { since_boot: 500, wall: at(300) };
+    drop(history);
+    let mut history = open(&folder, "b", boot);
+    history.record(500, "port", "web/0", &Values::new([(1, 7)]));
+    history.record(1500, "port", "web/0", &Values::new([(1, 17)]));
+    let series = history.series("port", at(250), at(302), 300).unwrap();
+    assert_eq!(series.points.len(), 1, "the first sample of a boot begins its first step");
+    assert_eq!(series.points[0].values.get(1), 10);
+}
+
 /// 30 days of a busy port take less than 2 MiB.
 #[test]
 fn a_busy_port_stays_small() {
