@@ -38,11 +38,6 @@ impl Counted {
     pub fn ms(&self) -> u64 {
         self.to.saturating_sub(self.from)
     }
-
-    /// Returns a counter's growth per second.
-    pub fn per_second(&self, number: u8) -> f64 {
-        if self.ms() == 0 { 0.0 } else { self.values.get(number) as f64 * 1000.0 / self.ms() as f64 }
-    }
 }
 
 /// Samples of subjects over time.
@@ -202,6 +197,11 @@ impl History {
     pub fn subjects_since(&self, position: u64) -> impl Iterator<Item = (&str, &str)> {
         let since = self.subjects.iter().filter(move |(_, subject)| subject.last >= position);
         since.map(|(key, subject)| (key.as_str(), subject.name.as_str()))
+    }
+
+    /// Returns the position of a subject's last sample.
+    pub fn last(&self, key: &str) -> Option<u64> {
+        self.subjects.get(key).map(|subject| subject.last)
     }
 
     /// Returns the growth of a subject's counters between two positions, as far as there are

@@ -34,13 +34,6 @@ pub struct Series {
     pub points: Vec<Point>,
 }
 
-impl Point {
-    /// Returns a counter's growth per second.
-    pub fn per_second(&self, number: u8) -> f64 {
-        if self.ms == 0 { 0.0 } else { self.values.get(number) as f64 * 1000.0 / self.ms as f64 }
-    }
-}
-
 /// How a period is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grid {

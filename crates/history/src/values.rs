@@ -41,6 +41,11 @@ impl Values {
         Self(self.iter().map(grown).filter(|(_, value)| *value > 0).collect())
     }
 
+    /// Returns a counter per second, if it has grown within so many milliseconds.
+    pub fn per_second(&self, number: u8, ms: u64) -> f64 {
+        if ms == 0 { 0.0 } else { self.get(number) as f64 * 1000.0 / ms as f64 }
+    }
+
     /// Adds a growth to the counters.
     pub fn grow(&mut self, growth: &Self) {
         growth.iter().for_each(|(number, value)| self.set(number, self.get(number).saturating_add(value)));

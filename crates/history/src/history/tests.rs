@@ -31,7 +31,7 @@ fn averages_of_any_period_are_those_of_the_counters() {
         assert_eq!(counted.to, now);
         let off = (now - counted.from).abs_diff(1000 * seconds);
         assert!(off <= 20_000.min(10 * seconds), "{seconds} s: {off} ms off");
-        assert!((counted.per_second(1) - 10.0).abs() < 1e-9);
+        assert!((counted.values.per_second(1, counted.ms()) - 10.0).abs() < 1e-9);
     }
     assert_eq!(history.counted("other", 0, now).unwrap(), None);
 }
@@ -87,7 +87,7 @@ fn a_burst_after_a_rest_is_averaged_over_the_period() {
         assert_eq!(counted.ms(), 1000 * seconds, "{counted:?}");
     }
     let busy = history.counted("port", at(29_994), at(29_999)).unwrap().unwrap();
-    assert_eq!((busy.per_second(1), busy.ms()), (100.0, 5000));
+    assert_eq!((busy.values.per_second(1, busy.ms()), busy.ms()), (100.0, 5000));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_chart_has_few_points_whose_rates_are_those_of_the_counters() {
         let least = seconds as usize / step as usize - 1;
         assert!((least..=301).contains(&series.points.len()), "{seconds} s: {} points", series.points.len());
         assert_eq!(series.step, 1000 * step);
-        assert!(series.points.iter().all(|point| (point.per_second(1) - 10.0).abs() < 1e-9));
+        assert!(series.points.iter().all(|point| (point.values.per_second(1, point.ms) - 10.0).abs() < 1e-9));
         assert_eq!(series.points.last().unwrap().to, now, "the newest sample is in it");
     }
     let month = history.series("port", now - 2_592_000_000, now, 300).unwrap();

@@ -6,13 +6,16 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use taut_api::fabric::counters::PortCounters;
+use taut_api::error::ErrorKind;
 use taut_api::route::PortInfo;
-use taut_api::statistics::{BadPeriod, Period, PortRates, PortStatistics, VmStatistics};
+use taut_api::statistics::{
+    BadPeriod, Period, PortRates, PortStatistics, Series, Subject, VmStatistics,
+};
 use taut_api::{ApiError, path};
 
 use super::body::{Failure, bad_query};
 use super::{Shared, ports};
-use crate::statistics::CountedPort;
+use crate::statistics::{Asked, CountedPort};
 
 /// Advice for a query that cannot be read.
 const HINT: &str = "use period=SECONDS, or a number with s, m, h or d: period=5m";
@@ -22,6 +25,29 @@ const HINT: &str = "use period=SECONDS, or a number with s, m, h or d: period=5m
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
+    /// The period before now: a number of seconds, or a number with `s`, `m`, `h` or `d`; up to 30
+    /// days. Five minutes by default.
+    #[serde(default)]
+    period: Option<String>,
+}
+
+/// Advice for a query of a series that cannot be read.
+const SERIES_HINT: &str = "use subject=port, uplink or vm with name=NAME, and period=5m if need be";
+
+/// Query of a series.
+#[derive(Debug, serde::Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct WhichSeries {
+    /// Kind of the subject.
+    #[param(inline)]
+    subject: Subject,
+    /// Its name: the owner of a port (`vm/web1/nic0`), an uplink, or a VM.
+    name: String,
+    /// Process of the VM, which tells apart foreign VMs with one name. Without it, one that runs
+    /// comes first, and then the one that was sampled last.
+    #[serde(default)]
+    pid: Option<u32>,
     /// The period before now: a number of seconds, or a number with `s`, `m`, `h` or `d`; up to 30
     /// days. Five minutes by default.
     #[serde(default)]
@@ -38,7 +64,8 @@ pub(super) async fn port_statistics(
     State(app): State<Shared>,
     which: Result<Query<Which>, QueryRejection>,
 ) -> Result<Json<Vec<PortStatistics>>, Failure> {
-    let period = period_of(which)?;
+    let Query(Which { period }) = which.map_err(|error| bad_query(&error, HINT))?;
+    let period = period_of(period)?;
     let existing = ports::all(&app)?;
     // The disk may be slow.
     let counted = tokio::task::spawn_blocking(move || app.statistics.ports(period)).await;
@@ -69,14 +96,42 @@ pub(super) async fn vm_statistics(
     State(app): State<Shared>,
     which: Result<Query<Which>, QueryRejection>,
 ) -> Result<Json<Vec<VmStatistics>>, Failure> {
-    let period = period_of(which)?;
+    let Query(Which { period }) = which.map_err(|error| bad_query(&error, HINT))?;
+    let period = period_of(period)?;
     let all = tokio::task::spawn_blocking(move || app.statistics.vms(period)).await;
     Ok(Json(all.map_err(|error| Failure::internal("reading statistics was interrupted", &error))??))
 }
 
+/// Returns rates of one port, uplink or VM over a period, step by step: for a chart. A step is a
+/// second in a period of five minutes, and longer in longer ones. Times in which nobody took
+/// samples have no points.
+#[utoipa::path(get, path = path::SERIES, tag = "Statistics", params(WhichSeries),
+    responses((status = 200, body = Series), (status = 400, body = ApiError),
+        (status = 404, body = ApiError), (status = 503, body = ApiError)))]
+pub(super) async fn show_series(
+    State(app): State<Shared>,
+    which: Result<Query<WhichSeries>, QueryRejection>,
+) -> Result<Json<Series>, Failure> {
+    let Query(WhichSeries { subject, name, pid, period }) =
+        which.map_err(|error| bad_query(&error, SERIES_HINT))?;
+    let period = period_of(period)?;
+    let asked = Asked { subject, name: name.clone(), pid };
+    let series = tokio::task::spawn_blocking(move || app.statistics.series(&asked, period)).await;
+    let series =
+        series.map_err(|error| Failure::internal("reading statistics was interrupted", &error))??;
+    let absent = || {
+        ApiError::new(
+            ErrorKind::NotFound,
+            format!("no {} `{name}` has samples of the last {period}", subject.as_str()),
+            "/v1/statistics/ports and /v1/statistics/vms list those that have some; \
+             a new one has them after two seconds",
+        )
+    };
+    Ok(Json(series.ok_or_else(absent)?))
+}
+
 /// Returns the period of a query.
-fn period_of(which: Result<Query<Which>, QueryRejection>) -> Result<Period, ApiError> {
-    let Query(Which { period }) = which.map_err(|error| bad_query(&error, HINT))?;
+fn period_of(period: Option<String>) -> Result<Period, ApiError> {
     let period = period.map_or(Ok(Period::USUAL), |text| text.parse());
     period.map_err(|error: BadPeriod| bad_query(&error, HINT))
 }

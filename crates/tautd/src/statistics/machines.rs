@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use taut_api::statistics::{Period, VcpuStatistics, VmStatistics};
-use taut_history::{Clocks, Counted, FileError, History, Values};
+use taut_api::statistics::{Column, Period, VcpuStatistics, VmStatistics};
+use taut_history::{Clocks, Counted, FileError, History, Point, Values};
 use taut_host::observe::machines::{Machine, Times};
 use taut_plan::facts::Process;
 
@@ -59,6 +59,21 @@ pub(super) fn reading(machine: &Machine) -> Values {
     values
 }
 
+/// Returns whether this is the key of a machine.
+pub(super) fn is_key(key: &str) -> bool {
+    key.starts_with(OWN) || key.starts_with(FOREIGN)
+}
+
+/// Meaning of [`values`].
+pub(super) const COLUMNS: [Column; 3] = [Column::RunPercent, Column::ReadyPercent, Column::OthersPercent];
+
+/// Returns the values of a point in a machine's series.
+pub(super) fn values(point: &Point) -> Vec<Option<f64>> {
+    let percent = |number| percent(&point.values, point.ms, number);
+    let of_vcpus = |first: u8| (first..2 * MOST_VCPUS as u8).step_by(2).map(percent).sum::<f64>();
+    [of_vcpus(0), of_vcpus(1), percent(OTHERS)].map(Some).to_vec()
+}
+
 /// Returns the times of all machines with samples in the period before now. `running` are the
 /// processes of those that run, by key.
 pub(super) fn statistics(
@@ -71,10 +86,10 @@ pub(super) fn statistics(
     let begin = end.saturating_sub(period.ms());
     let mut all = Vec::new();
     for (key, name) in history.subjects_since(begin) {
-        let foreign = key.starts_with(FOREIGN);
-        if !foreign && !key.starts_with(OWN) {
+        if !is_key(key) {
             continue;
         }
+        let foreign = key.starts_with(FOREIGN);
         let Some(counted) = history.counted(key, begin, end)? else { continue };
         let to_ms = history.timeline().wall(counted.to, now);
         let vcpus = vcpus(&counted);
@@ -87,25 +102,26 @@ pub(super) fn statistics(
             run_percent: vcpus.iter().map(|vcpu| vcpu.run_percent).sum(),
             ready_percent: vcpus.iter().map(|vcpu| vcpu.ready_percent).sum(),
             vcpus,
-            others_percent: percent(&counted, OTHERS),
+            others_percent: percent(&counted.values, counted.ms(), OTHERS),
         });
     }
     Ok(all)
 }
 
-/// Returns nanoseconds of a counter in percent of the time that is covered.
-fn percent(counted: &Counted, number: u8) -> f64 {
-    counted.per_second(number) / 1e7
+/// Returns nanoseconds of a counter in percent of the time in which it has grown.
+fn percent(growth: &Values, ms: u64, number: u8) -> f64 {
+    growth.per_second(number, ms) / 1e7
 }
 
 /// Returns the times of each vCPU that has ever run, and of those before it.
 fn vcpus(counted: &Counted) -> Vec<VcpuStatistics> {
     let last = counted.totals.iter().map(|(number, _)| number).filter(|number| *number < OTHERS).max();
     let count = last.map_or(0, |number| number / 2 + 1);
+    let percent = |number| percent(&counted.values, counted.ms(), number);
     let each = |vcpu: u8| VcpuStatistics {
         vcpu: u32::from(vcpu),
-        run_percent: percent(counted, 2 * vcpu),
-        ready_percent: percent(counted, 2 * vcpu + 1),
+        run_percent: percent(2 * vcpu),
+        ready_percent: percent(2 * vcpu + 1),
     };
     (0..count).map(each).collect()
 }
@@ -145,7 +161,7 @@ mod tests {
             history.record(1000 * second, &named.key, &named.name, &reading(&machine(7, second)));
         }
         let now = Clocks { since_boot: 60_000, wall: CLOCKS.wall + 60_000 };
-        let running = BTreeMap::from([(named.key, 7)]);
+        let running = BTreeMap::from([(named.key.clone(), 7)]);
         let all = statistics(&history, &running, "30s".parse().unwrap(), now).unwrap();
         let [db] = all.try_into().unwrap();
         assert_eq!((db.name.as_str(), db.foreign, db.pid), ("db", true, Some(7)));
@@ -156,6 +172,11 @@ mod tests {
         );
         let each: Vec<_> = db.vcpus.iter().map(|vcpu| (vcpu.vcpu, vcpu.run_percent.round())).collect();
         assert_eq!(each, [(0, 50.0), (1, 25.0)], "others are not sampled");
+        let position = history.timeline().position(60_000);
+        let series = history.series(&named.key, position - 30_000, position, 300).unwrap();
+        assert_eq!(series.points.len(), 30);
+        let rounded = |point| values(point).into_iter().map(|value| value.unwrap().round());
+        assert!(series.points.iter().all(|point| rounded(point).eq([75.0, 50.0, 5.0])));
         let nameless = Machine { name: None, uuid: None, ..machine(9, 0) };
         assert_eq!(Named::of(&nameless, &Seen::default()).unwrap().name, "process 9");
         let young = Machine { looks: LOOKS_BEFORE_FOREIGN - 1, ..machine(9, 0) };

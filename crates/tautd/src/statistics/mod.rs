@@ -5,6 +5,7 @@
 
 mod machines;
 mod ports;
+mod series;
 mod thread;
 
 use std::collections::BTreeMap;
@@ -17,13 +18,15 @@ use rustix::time::{ClockId, clock_gettime};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::fabric::counters::PortCounters;
-use taut_api::statistics::{Period, VmStatistics};
+use taut_api::statistics::{Period, Series, VmStatistics};
 use taut_history::thinning::USUAL;
 use taut_history::{Clocks, FileError, History};
 
 use crate::board::Board;
 use crate::fabric::counters::Counters;
 use crate::store::Store;
+
+pub(crate) use series::Asked;
 
 /// Name of the file in the state directory.
 const FILE: &str = "history.db";
@@ -137,6 +140,13 @@ impl Statistics {
     pub(crate) fn vms(&self, period: Period) -> Result<Vec<VmStatistics>, ApiError> {
         let running = self.running().clone();
         self.read(|history| machines::statistics(history, &running, period, clocks()))
+    }
+
+    /// Returns the rates of a subject over the period, step by step; nothing if no such subject has
+    /// samples in the period.
+    pub(crate) fn series(&self, asked: &Asked, period: Period) -> Result<Option<Series>, ApiError> {
+        let running = self.running().clone();
+        self.read(|history| series::series(history, &running, asked, period, clocks()))
     }
 
     fn read<T>(&self, read: impl FnOnce(&History) -> Result<T, FileError>) -> Result<T, ApiError> {

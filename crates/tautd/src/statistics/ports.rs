@@ -1,9 +1,9 @@
 //! Ports: their keys in the history, the counters that are sampled, and counts of a period.
 
-use taut_api::fabric::PortId;
+use taut_api::fabric::{DropReason, PortId};
 use taut_api::fabric::counters::{PORT_WORDS, PortCounters, PortWord};
-use taut_api::statistics::Period;
-use taut_history::{Clocks, FileError, History, Values};
+use taut_api::statistics::{Column, Period, PortRates};
+use taut_history::{Clocks, FileError, History, Point, Values};
 use taut_plan::{Desired, Owner};
 
 use super::CountedPort;
@@ -17,6 +17,11 @@ const KEY: &str = "port/";
 /// of that number may still be those of its former owner.
 pub(super) fn key(port: PortId, owner: &str) -> String {
     format!("{KEY}{}/{owner}", port.0)
+}
+
+/// Returns whether this is the key of a port.
+pub(super) fn is_key(key: &str) -> bool {
+    key.starts_with(KEY)
 }
 
 /// Returns the number of the port with this key.
@@ -50,6 +55,36 @@ fn counters(read: &Values) -> PortCounters {
         }
     }
     PortCounters::from_words(&words)
+}
+
+/// Meaning of [`values`].
+pub(super) const COLUMNS: [Column; 6] = [
+    Column::RxBitsPerS,
+    Column::TxBitsPerS,
+    Column::RxFramesPerS,
+    Column::TxFramesPerS,
+    Column::RxDropsPerS,
+    Column::TxDropsPerS,
+];
+
+/// Returns the values of a point in a port's series.
+pub(super) fn values(point: &Point) -> Vec<Option<f64>> {
+    let counters = counters(&point.values);
+    let rates = PortRates::of(&counters, point.ms);
+    let drops = |first: PortWord| {
+        let first = first as u8;
+        let words = first..first + DropReason::ALL.len() as u8;
+        words.map(|word| point.values.per_second(word, point.ms)).sum::<f64>()
+    };
+    let values = [
+        rates.rx_bits_per_s,
+        rates.tx_bits_per_s,
+        rates.rx_frames_per_s,
+        rates.tx_frames_per_s,
+        drops(PortWord::RxDrops),
+        drops(PortWord::TxDrops),
+    ];
+    values.map(Some).to_vec()
 }
 
 /// Returns the counts of all ports that have samples in the period before now.

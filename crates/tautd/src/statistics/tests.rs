@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt as _;
 use taut_api::Name;
 use taut_api::fabric::counters::{PortWord, port_base};
 use taut_api::fabric::{DropReason, PortId};
+use taut_api::statistics::{Column, Subject};
 use taut_api::network::{ExternalPortSpec, PortGroupSpec, VSwitchSpec};
 use taut_host::observe::machines::Machines;
 use tempfile::TempDir;
@@ -129,6 +130,50 @@ fn a_port_that_is_gone_stays_readable_in_its_time() {
     daemon.sample(100);
     assert_eq!(daemon.counted("2m", 100).unwrap().counters.rx_frames, 9);
     assert_eq!(daemon.counted("1m", 100), None, "it was gone all the time");
+}
+
+#[test]
+fn a_series_has_a_point_for_each_step_and_none_where_nobody_took_samples() {
+    let mut daemon = Daemon::new();
+    let dropped = PortWord::TxDrops as usize + DropReason::UnknownUnicast as usize;
+    for second in (0..=60).chain(100..=120) {
+        if second == 100 {
+            daemon.statistics = Statistics::open(&daemon.dir.path().join("absent"));
+            daemon.statistics = Statistics::open(daemon.dir.path());
+        }
+        daemon.count(PortWord::TxFrames as usize, 1000 * second);
+        daemon.count(PortWord::TxBytes as usize, 64_000 * second);
+        daemon.count(dropped, 10 * second);
+        daemon.sample(second);
+        daemon.statistics.write();
+    }
+    let now = clocks();
+    let later = Clocks { since_boot: now.since_boot + 120_000, wall: now.wall + 120_000 };
+    let asked = |subject, name: &str| {
+        let kept = daemon.statistics.lock();
+        let asked = Asked { subject, name: name.to_owned(), pid: None };
+        series::series(kept.as_ref().unwrap(), &BTreeMap::new(), &asked, "3m".parse().unwrap(), later).unwrap()
+    };
+    let found = asked(Subject::Port, "external/gen").unwrap();
+    assert_eq!((found.step_ms, found.to_ms, found.from_ms), (1000, later.wall, later.wall - 180_000));
+    assert!((79..=80).contains(&found.points.len()), "{}", found.points.len());
+    let gaps = found.points.windows(2).filter(|pair| pair[1].to_ms - pair[0].to_ms > 5000).count();
+    assert_eq!(gaps, 1);
+    let mean = |column| {
+        let at = found.columns.iter().position(|each| *each == column).unwrap();
+        let all: f64 = found.points.iter().map(|point| point.values[at].unwrap()).sum();
+        all / found.points.len() as f64
+    };
+    for (column, rate) in [
+        (Column::TxFramesPerS, 1000.0),
+        (Column::TxBitsPerS, 512_000.0),
+        (Column::TxDropsPerS, 10.0),
+        (Column::RxDropsPerS, 0.0),
+    ] {
+        assert!((mean(column) - rate).abs() <= 0.05 * rate, "{column:?}: {}", mean(column));
+    }
+    assert_eq!(asked(Subject::Uplink, "gen"), None);
+    assert_eq!(asked(Subject::Vm, "external/gen"), None);
 }
 
 #[test]

@@ -22,5 +22,11 @@ fn every_port_has_statistics_and_a_bad_period_is_refused() {
     }
     assert_eq!(server.get("/v1/statistics/vms?period=1h").is(200), json!([]));
     server.get("/v1/statistics/vms?period=1w").refuses(400, &["`1w` is not a period"]);
+    let series = "/v1/statistics/series";
+    let lost = ["no port `external/gen` has samples of the last 5m", "after two seconds"];
+    server.get(&format!("{series}?subject=port&name=external/gen")).refuses(404, &lost);
+    server.get(&format!("{series}?subject=disk&name=x")).refuses(400, &["subject=port, uplink or vm"]);
+    server.get(&format!("{series}?subject=vm")).refuses(400, &["subject=port, uplink or vm"]);
+    server.get(&format!("{series}?subject=vm&name=x&period=1w")).refuses(400, &["`1w` is not a period"]);
     server.ask_as(VIEWER, Request::get(path).body(Body::empty()).unwrap()).is(200);
 }

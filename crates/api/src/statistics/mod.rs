@@ -1,5 +1,7 @@
 //! Statistics of a period: counts and rates of ports, and times of VMs.
 
+mod series;
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -9,6 +11,8 @@ use utoipa::ToSchema;
 use crate::Name;
 use crate::fabric::DropReason;
 use crate::fabric::counters::PortCounters;
+
+pub use series::{Column, Series, SeriesPoint, Subject};
 
 /// A period in seconds: written `300`, `5m`, `1h` or `7d`. It ends now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

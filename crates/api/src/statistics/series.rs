@@ -1,0 +1,82 @@
+//! Rates step by step over a period, for charts.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Kind of a subject of statistics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Subject {
+    /// A port of the fabric. Its name is its owner, as in `GET /v1/ports`.
+    Port,
+    /// An uplink: the port with the owner `uplink/NAME`.
+    Uplink,
+    /// A VM, whoever has started it.
+    Vm,
+}
+
+impl Subject {
+    /// Returns the word for it in queries and messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Port => "port",
+            Self::Uplink => "uplink",
+            Self::Vm => "vm",
+        }
+    }
+}
+
+/// `GET /v1/statistics/series`: rates of one subject over the period.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Series {
+    /// Kind of the subject.
+    pub subject: Subject,
+    /// Its name now, or its last one.
+    pub name: String,
+    /// Begin of the period, in ms since the Unix epoch.
+    pub from_ms: u64,
+    /// End of the period, in ms since the Unix epoch.
+    pub to_ms: u64,
+    /// Distance of two points in ms: 1000 or more. Where points are further apart than that,
+    /// nobody took samples, and a chart has a gap.
+    pub step_ms: u64,
+    /// Meaning of the values of each point, in their order.
+    pub columns: Vec<Column>,
+    /// The points, at most 301, from the oldest to the newest.
+    pub points: Vec<SeriesPoint>,
+}
+
+/// Averages of one step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SeriesPoint {
+    /// End of the step, in ms since the Unix epoch.
+    pub to_ms: u64,
+    /// Time that the averages cover, in ms: a step, or less beside a gap and in the newest point.
+    pub covered_ms: u64,
+    /// A value for each column; null if it is not known.
+    pub values: Vec<Option<f64>>,
+}
+
+/// Meaning of a value in a series. "rx" and "tx" are the guest's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Column {
+    /// Bits delivered to the guest, or received by the uplink, per second.
+    RxBitsPerS,
+    /// Bits taken from the guest, or sent by the uplink, per second.
+    TxBitsPerS,
+    /// Frames delivered to the guest, or received by the uplink, per second.
+    RxFramesPerS,
+    /// Frames taken from the guest, or sent by the uplink, per second.
+    TxFramesPerS,
+    /// Frames for the port that were dropped, per second.
+    RxDropsPerS,
+    /// Frames from the port that were dropped, per second.
+    TxDropsPerS,
+    /// Time that all vCPUs ran, in percent of one pCPU.
+    RunPercent,
+    /// Time that all vCPUs were ready to run and waited, in percent.
+    ReadyPercent,
+    /// Time that the VM's other threads ran, in percent.
+    OthersPercent,
+}
