@@ -1,9 +1,12 @@
 //! Statistics of ports and VMs beside loads that the tests know.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use taut_tests::{RawPort, Taut, busy_machine, eventually};
+use taut_tests::{Controller, Prerequisite, RawPort, Taut, busy_machine, eventually, require};
 use taut_virtq::header::NetHeader;
 
 const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
@@ -141,4 +144,89 @@ fn ready_times_of_foreign_vms_are_seen_without_asking_anybody() {
         assert!(run < 65.0 && ready > 35.0, "{vm}");
         assert!((vm["run_percent"].as_f64().unwrap() - run).abs() < 0.01, "{vm}");
     }
+}
+
+/// Reads a resource of the API.
+fn get(taut: &Taut, path: &str) -> Value {
+    let mut stream = UnixStream::connect(taut.dir().join("run/tautd.sock")).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nhost: taut\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains(" 200 "), "{answer}");
+    serde_json::from_str(body).unwrap()
+}
+
+/// A control group with a CPU limit, which goes at the end.
+struct Limited(PathBuf);
+
+impl Limited {
+    /// Puts a process into a group that gets 30 ms of each 100 ms.
+    fn enter(pid: u32) -> Self {
+        let group = Self(PathBuf::from(format!("/sys/fs/cgroup/cpu/taut-test-{pid}")));
+        std::fs::create_dir(&group.0).unwrap();
+        for (file, value) in
+            [("cpu.cfs_period_us", 100_000), ("cpu.cfs_quota_us", 30_000), ("cgroup.procs", pid)]
+        {
+            std::fs::write(group.0.join(file), value.to_string()).unwrap();
+        }
+        group
+    }
+
+    /// Time that the kernel kept the group from running, in nanoseconds.
+    fn throttled_ns(&self) -> f64 {
+        let text = std::fs::read_to_string(self.0.join("cpu.stat")).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("throttled_time "));
+        line.unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        // Its process has ended, but the kernel may not have removed it yet.
+        eventually("the group goes", || std::fs::remove_dir(&self.0).ok());
+    }
+}
+
+#[test]
+fn a_cpu_limit_and_the_memory_of_a_foreign_vm_are_seen() {
+    if !require(Prerequisite::CgroupV1(Controller::Cpu)) {
+        return;
+    }
+    let taut = Taut::start();
+    // Fields are dropped in their order: the machine before its group.
+    let machine = busy_machine(&taut, "limited", 1);
+    let pid = machine.id();
+    let mut limited = (machine, None);
+    let group = &*limited.1.insert(Limited::enter(pid));
+    let stats = |period: &str| {
+        let all = taut.json(["vm", "stats", "--period", period]);
+        all.as_array().unwrap().iter().find(|vm| vm["pid"] == u64::from(pid)).cloned()
+    };
+    let number = |vm: &Value, key: &str| vm[key].as_f64().unwrap_or(0.0);
+    eventually("the limit is felt", || {
+        stats("2s").filter(|vm| number(vm, "throttled_percent") > 1.0)
+    });
+    let (begun, before) = (Instant::now(), group.throttled_ns());
+    std::thread::sleep(Duration::from_secs(12));
+    let found = stats("10s").unwrap();
+    let real = (group.throttled_ns() - before) / begun.elapsed().as_nanos() as f64 * 100.0;
+    let throttled = number(&found, "throttled_percent");
+    assert!((throttled - real).abs() < 10.0, "the kernel says {real} %: {found}");
+    assert!(number(&found, "run_percent") < 36.0, "{found}");
+    assert!(number(&found, "ready_percent") > 0.9 * throttled, "for the kernel it was ready: {found}");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let resident = resident.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0;
+    let memory = number(&found, "memory_bytes");
+    assert!((memory / resident - 1.0).abs() < 0.2, "{resident} bytes now: {found}");
+    assert!(found["disk_read_bytes_per_s"].is_number(), "{found}");
+    let path = format!("/v1/statistics/series?subject=vm&name=limited&pid={pid}&period=1m");
+    let series = get(&taut, &path);
+    let at = series["columns"].as_array().unwrap().iter().position(|name| name == "throttled_percent");
+    let points = series["points"].as_array().unwrap();
+    let values: Vec<_> =
+        points.iter().rev().take(10).filter_map(|point| point["values"][at.unwrap()].as_f64()).collect();
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    assert!((mean - throttled).abs() < 15.0, "{mean} % in points, {throttled} % in all: {series}");
 }

@@ -146,6 +146,27 @@ pub struct VmStatistics {
     pub ready_percent: f64,
     /// Time that the VM's other threads ran, in percent: emulation and I/O (`%SYS`).
     pub others_percent: f64,
+    /// Time in which the CPU limits of the VM's control groups kept it from running, in percent,
+    /// summed over all pCPUs on which it wanted to run (`%MLMTD`). For the kernel it is ready then,
+    /// so `ready_percent` has this time, too. Limits of slices, which are for many programs, are
+    /// left out. Absent if the host has no controller for CPU time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled_percent: Option<f64>,
+    /// Memory of the host that the VM's process had on average, in bytes, huge pages included.
+    /// Absent if nobody read it in the period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<f64>,
+    /// Memory of the VM's process that was swapped out, on average, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swapped_bytes: Option<f64>,
+    /// Bytes that the VM's process has read from disks per second, without those that the host's
+    /// page cache had. Absent if the daemon may not read it. Disks over the network that QEMU
+    /// itself connects to are not among them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_read_bytes_per_s: Option<f64>,
+    /// Bytes that the VM's process has written to disks per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_written_bytes_per_s: Option<f64>,
 }
 
 /// Times of a vCPU within the period.

@@ -79,4 +79,14 @@ pub enum Column {
     ReadyPercent,
     /// Time that the VM's other threads ran, in percent.
     OthersPercent,
+    /// Time in which the VM's CPU limit kept it from running, in percent.
+    ThrottledPercent,
+    /// Memory that the VM's process had, in bytes.
+    MemoryBytes,
+    /// Memory of the VM's process that was swapped out, in bytes.
+    SwappedBytes,
+    /// Bytes that the VM's process has read from disks per second.
+    DiskReadBytesPerS,
+    /// Bytes that the VM's process has written to disks per second.
+    DiskWrittenBytesPerS,
 }

@@ -34,3 +34,63 @@ pub(crate) fn started(process: &Path) -> Option<u64> {
     // Field 22 of the file. The name before it is in parentheses and may hold any character.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
+
+/// Memory of a process in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Memory of the host that the process has, huge pages included.
+    pub resident: u64,
+    /// Memory of the process that is swapped out.
+    pub swapped: u64,
+}
+
+/// Bytes that a process has moved to and from disks since it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Disk {
+    /// Bytes read. What the page cache had is not among them.
+    pub read: u64,
+    /// Bytes written, also those that are still in the page cache.
+    pub written: u64,
+}
+
+/// Reads in the folder of a process which memory it has.
+pub(crate) fn memory(process: &Path) -> Option<Memory> {
+    let text = fs::read_to_string(process.join("status")).ok()?;
+    // The kernel counts huge pages apart.
+    let bytes = |name| Some(value(&text, name)?.saturating_mul(1024));
+    let resident = bytes("VmRSS:")?.saturating_add(bytes("HugetlbPages:").unwrap_or(0));
+    Some(Memory { resident, swapped: bytes("VmSwap:").unwrap_or(0) })
+}
+
+/// Reads in the folder of a process what it has moved to and from disks. That takes the permission
+/// to trace the process.
+pub(crate) fn disk(process: &Path) -> Option<Disk> {
+    let text = fs::read_to_string(process.join("io")).ok()?;
+    Some(Disk { read: value(&text, "read_bytes:")?, written: value(&text, "write_bytes:")? })
+}
+
+/// Returns the number behind a name at the begin of a line.
+fn value(text: &str, name: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_and_disk_are_read_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!((memory(folder.path()), disk(folder.path())), (None, None));
+        let status = "Name:\tVmRSS: 7\nVmRSS:\t    2076 kB\nHugetlbPages:\t  4096 kB\nVmSwap:\t 12 kB\n";
+        fs::write(folder.path().join("status"), status).unwrap();
+        let io = "rchar: 9\nread_bytes: 8192\nwrite_bytes: 512\ncancelled_write_bytes: 7\n";
+        fs::write(folder.path().join("io"), io).unwrap();
+        assert_eq!(memory(folder.path()), Some(Memory { resident: 6172 << 10, swapped: 12 << 10 }));
+        assert_eq!(disk(folder.path()), Some(Disk { read: 8192, written: 512 }));
+        // A process that is ending has no memory any more.
+        fs::write(folder.path().join("status"), "Name:\tqemu\n").unwrap();
+        assert_eq!(memory(folder.path()), None);
+    }
+}

@@ -5,12 +5,16 @@
 //! `CPU 0/KVM` (option `debug-threads=on` of `-name`, which libvirt and Proxmox set). Without these
 //! names the machine has no vCPUs here, and all of its time is that of other threads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::kernel::affinity;
+use crate::kernel::cgroup::controller::Controller;
+use crate::kernel::cgroup::throttling;
 use crate::kernel::task::{self, Schedstat};
+
+pub use crate::kernel::task::{Disk, Memory};
 
 /// Times of threads since they began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,12 +42,21 @@ pub struct Machine {
     pub vcpus: BTreeMap<u32, Times>,
     /// Times of its other threads, from when it was first seen.
     pub others: Times,
+    /// Time from when it was first seen in which the CPU limits of its control groups kept it from
+    /// running, in nanoseconds, summed over all pCPUs. Nothing without the controller `cpu`.
+    pub throttled_ns: Option<u64>,
+    /// Memory of its process.
+    pub memory: Option<Memory>,
+    /// Bytes that its process has moved to and from disks, if the daemon may read that.
+    pub disk: Option<Disk>,
 }
 
 /// Reads the machines of a host again and again.
 #[derive(Debug)]
 pub struct Machines {
     root: PathBuf,
+    /// The controller that limits CPU time.
+    cpu: Option<Controller>,
     known: BTreeMap<u32, Known>,
 }
 
@@ -55,6 +68,9 @@ struct Known {
     machine: Option<Identity>,
     threads: BTreeMap<u32, Thread>,
     others: Times,
+    /// Its groups, and for how long each of them had been kept from running, in nanoseconds.
+    groups: BTreeMap<PathBuf, u64>,
+    throttled_ns: u64,
 }
 
 /// Identity of a machine, by its process and its command line.
@@ -74,6 +90,9 @@ struct Thread {
     last: Times,
 }
 
+/// Number of readings after which the groups of a machine are looked up again.
+const LOOKS_PER_GROUPS: u32 = 16;
+
 /// Returns whether something is looked at again. A process runs its program, and a thread gets its
 /// name, mostly soon after it has begun.
 const fn is_looked_at(looks: u32) -> bool {
@@ -83,7 +102,8 @@ const fn is_looked_at(looks: u32) -> bool {
 impl Machines {
     /// Begins to read the machines of the host below `root`.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), known: BTreeMap::new() }
+        let cpu = Controller::find(root, None, "cpu");
+        Self { root: root.to_owned(), cpu, known: BTreeMap::new() }
     }
 
     /// Reads all machines, in the order of their processes.
@@ -98,8 +118,20 @@ impl Machines {
                 known.machine = identity(&folder);
             }
             let Some(Identity { started, name, uuid }) = known.machine.clone() else { continue };
-            let (vcpus, looks) = (known.read_threads(&folder), known.looks);
-            machines.push(Machine { pid, started, looks, name, uuid, vcpus, others: known.others });
+            let vcpus = known.read_threads(&folder);
+            let throttled_ns = self.cpu.as_ref().map(|cpu| known.read_groups(cpu, &folder));
+            machines.push(Machine {
+                pid,
+                started,
+                looks: known.looks,
+                name,
+                uuid,
+                vcpus,
+                others: known.others,
+                throttled_ns,
+                memory: task::memory(&folder),
+                disk: task::disk(&folder),
+            });
         }
         machines
     }
@@ -131,6 +163,30 @@ impl Known {
             thread.last = now;
         }
         vcpus
+    }
+}
+
+impl Known {
+    /// Adds for how long the groups of the process and of its threads were kept from running since
+    /// the last time. Returns the sum.
+    fn read_groups(&mut self, cpu: &Controller, process: &Path) -> u64 {
+        if is_looked_at(self.looks) || self.looks.is_multiple_of(LOOKS_PER_GROUPS) {
+            let threads = self.threads.keys().map(|tid| process.join(format!("task/{tid}/cgroup")));
+            let listed = threads.chain([process.join("cgroup")]);
+            let found: BTreeSet<_> = listed.flat_map(|listed| throttling::limiting(cpu, &listed)).collect();
+            self.groups.retain(|group, _| found.contains(group));
+            for group in found {
+                // A group that the machine enters has the past of others behind it.
+                let past = throttling::throttled_ns(&group).unwrap_or(0);
+                self.groups.entry(group).or_insert(past);
+            }
+        }
+        for (group, last) in &mut self.groups {
+            let Some(now) = throttling::throttled_ns(group) else { continue };
+            self.throttled_ns += now.saturating_sub(*last);
+            *last = now;
+        }
+        self.throttled_ns
     }
 }
 
@@ -218,6 +274,7 @@ mod tests {
             found.iter().map(|found| (found.pid, found.name.as_deref(), found.uuid.as_deref())).collect();
         assert_eq!(all, [(10, Some("db"), Some("6ba7")), (11, Some("web"), None), (12, None, None)]);
         assert_eq!((found[0].started, found[0].looks), (1099, 1));
+        assert_eq!((found[0].throttled_ns, found[0].memory, found[0].disk), (None, None, None));
         // libvirt's child runs QEMU a bit later.
         host.process(13, "/usr/bin/qemu-system-x86_64", &["qemu", "-name", "late"]);
         assert_eq!(machines.read().len(), 4);
@@ -247,5 +304,37 @@ mod tests {
         host.end_of_thread(10, 13);
         host.thread(10, 10, "qemu-system-x86", [601, 6]);
         assert_eq!(machines.read().remove(0).others, times([131, 4]), "it does not go back");
+    }
+
+    #[test]
+    fn throttled_time_is_that_of_the_groups_while_the_machine_is_in_them() {
+        let host = Host(tempfile::tempdir().unwrap());
+        let cpu = host.0.path().join("sys/fs/cgroup/cpu");
+        fs::create_dir_all(cpu.join("vm/inner")).unwrap();
+        fs::create_dir_all(cpu.join("other")).unwrap();
+        fs::write(cpu.join("cpu.shares"), "1024").unwrap();
+        let throttle = |group: &str, ns: u64| {
+            fs::write(cpu.join(group).join("cpu.stat"), format!("throttled_time {ns}\n")).unwrap();
+        };
+        let enter = |group: &str| {
+            fs::write(host.0.path().join("proc/10/cgroup"), format!("1:cpu:/{group}\n")).unwrap();
+        };
+        host.process(10, "/usr/bin/qemu-system-x86_64", &["qemu"]);
+        enter("vm/inner");
+        throttle("vm", 1000);
+        throttle("vm/inner", 70);
+        throttle("other", 5_000_000);
+        let mut machines = Machines::new(host.0.path());
+        let mut read = || machines.read().remove(0).throttled_ns;
+        assert_eq!(read(), Some(0));
+        throttle("vm", 1200);
+        throttle("vm/inner", 75);
+        assert_eq!(read(), Some(205));
+        enter("other");
+        for _ in 0..LOOKS_PER_GROUPS {
+            read();
+        }
+        throttle("other", 5_000_001);
+        assert_eq!(read(), Some(206), "the past of a group is not the machine's");
     }
 }

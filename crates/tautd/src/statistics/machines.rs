@@ -1,13 +1,14 @@
 //! VMs of this host, also those that other programs have started: times of their vCPUs and of their
-//! other threads.
+//! other threads, memory and disks.
 
 use std::collections::BTreeMap;
 
 use taut_api::statistics::{Column, Period, VcpuStatistics, VmStatistics};
 use taut_history::{Clocks, Counted, FileError, History, Point, Values};
-use taut_host::observe::machines::{Machine, Times};
+use taut_host::observe::machines::{Disk, Machine, Memory, Times};
 use taut_plan::facts::Process;
 
+use super::gauges::{Sums, average};
 use crate::board::Seen;
 
 /// Begins of the keys of taut's VMs and of others; a name or UUID follows.
@@ -15,6 +16,23 @@ const OWN: &str = "vm/";
 const FOREIGN: &str = "machine/";
 /// Most vCPUs of a machine that are sampled. Each takes two numbers of counters.
 const MOST_VCPUS: u32 = 120;
+/// Resident memory: sum over time, in KiB × s. With MiB, small machines would be rounded much; with
+/// bytes, a year of a large one would not fit.
+const RESIDENT: u8 = 240;
+/// Memory that is swapped out: sum over time, in KiB × s.
+const SWAPPED: u8 = 241;
+/// Time in which memory was read, in ms.
+const MEMORY_TIME: u8 = 242;
+/// Time in which CPU limits kept the machine from running, in nanoseconds.
+const THROTTLED: u8 = 243;
+/// Time in which [`THROTTLED`] was read, in ms.
+const THROTTLED_TIME: u8 = 244;
+/// Bytes read from disks.
+const DISK_READ: u8 = 245;
+/// Bytes written to disks.
+const DISK_WRITTEN: u8 = 246;
+/// Time in which both were read, in ms.
+const DISK_TIME: u8 = 247;
 /// Numbers of the counters of other threads.
 const OTHERS: u8 = 250;
 /// Number of times that a machine is seen before it counts as foreign: the daemon learns of the
@@ -45,8 +63,8 @@ impl Named {
     }
 }
 
-/// Returns a machine's times as the history has them.
-pub(super) fn reading(machine: &Machine) -> Values {
+/// Returns a machine's counters as the history has them. `sums` are those of this machine.
+pub(super) fn reading(machine: &Machine, sums: &mut Sums) -> Values {
     let mut values = Values::default();
     let mut put = |number: u8, times: Times| {
         values.set(number, times.ran_ns);
@@ -56,7 +74,48 @@ pub(super) fn reading(machine: &Machine) -> Values {
         put(2 * vcpu as u8, times);
     }
     put(OTHERS, machine.others);
+    if let Some(Memory { resident, swapped }) = machine.memory {
+        sums.add(RESIDENT, resident >> 10);
+        sums.add(SWAPPED, swapped >> 10);
+        sums.add_time(MEMORY_TIME);
+    }
+    if let Some(ns) = machine.throttled_ns {
+        values.set(THROTTLED, ns);
+        sums.add_time(THROTTLED_TIME);
+    }
+    if let Some(Disk { read, written }) = machine.disk {
+        values.set(DISK_READ, read);
+        values.set(DISK_WRITTEN, written);
+        sums.add_time(DISK_TIME);
+    }
+    values.grow(sums.values());
     values
+}
+
+/// What the history knows of a machine beside the times of its threads.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Rest {
+    throttled_percent: Option<f64>,
+    memory_bytes: Option<f64>,
+    swapped_bytes: Option<f64>,
+    disk_read_bytes_per_s: Option<f64>,
+    disk_written_bytes_per_s: Option<f64>,
+}
+
+impl Rest {
+    /// Reads the growth within so many milliseconds.
+    fn of(growth: &Values, ms: u64) -> Self {
+        let bytes = |sum| average(growth, sum, MEMORY_TIME).map(|kib| kib * 1024.0);
+        // The counters of disks go on while no daemon reads them, and throttled time does not.
+        let of_disk = |number| (growth.get(DISK_TIME) > 0).then(|| growth.per_second(number, ms));
+        Self {
+            throttled_percent: average(growth, THROTTLED, THROTTLED_TIME).map(|ns| ns / 1e7),
+            memory_bytes: bytes(RESIDENT),
+            swapped_bytes: bytes(SWAPPED),
+            disk_read_bytes_per_s: of_disk(DISK_READ),
+            disk_written_bytes_per_s: of_disk(DISK_WRITTEN),
+        }
+    }
 }
 
 /// Returns whether this is the key of a machine.
@@ -65,13 +124,32 @@ pub(super) fn is_key(key: &str) -> bool {
 }
 
 /// Meaning of [`values`].
-pub(super) const COLUMNS: [Column; 3] = [Column::RunPercent, Column::ReadyPercent, Column::OthersPercent];
+pub(super) const COLUMNS: [Column; 8] = [
+    Column::RunPercent,
+    Column::ReadyPercent,
+    Column::OthersPercent,
+    Column::ThrottledPercent,
+    Column::MemoryBytes,
+    Column::SwappedBytes,
+    Column::DiskReadBytesPerS,
+    Column::DiskWrittenBytesPerS,
+];
 
 /// Returns the values of a point in a machine's series.
 pub(super) fn values(point: &Point) -> Vec<Option<f64>> {
     let percent = |number| percent(&point.values, point.ms, number);
     let of_vcpus = |first: u8| (first..2 * MOST_VCPUS as u8).step_by(2).map(percent).sum::<f64>();
-    [of_vcpus(0), of_vcpus(1), percent(OTHERS)].map(Some).to_vec()
+    let rest = Rest::of(&point.values, point.ms);
+    vec![
+        Some(of_vcpus(0)),
+        Some(of_vcpus(1)),
+        Some(percent(OTHERS)),
+        rest.throttled_percent,
+        rest.memory_bytes,
+        rest.swapped_bytes,
+        rest.disk_read_bytes_per_s,
+        rest.disk_written_bytes_per_s,
+    ]
 }
 
 /// Returns the times of all machines with samples in the period before now. `running` are the
@@ -93,6 +171,7 @@ pub(super) fn statistics(
         let Some(counted) = history.counted(key, begin, end)? else { continue };
         let to_ms = history.timeline().wall(counted.to, now);
         let vcpus = vcpus(&counted);
+        let rest = Rest::of(&counted.values, counted.ms());
         all.push(VmStatistics {
             name: name.to_owned(),
             foreign,
@@ -103,6 +182,11 @@ pub(super) fn statistics(
             ready_percent: vcpus.iter().map(|vcpu| vcpu.ready_percent).sum(),
             vcpus,
             others_percent: percent(&counted.values, counted.ms(), OTHERS),
+            throttled_percent: rest.throttled_percent,
+            memory_bytes: rest.memory_bytes,
+            swapped_bytes: rest.swapped_bytes,
+            disk_read_bytes_per_s: rest.disk_read_bytes_per_s,
+            disk_written_bytes_per_s: rest.disk_written_bytes_per_s,
         });
     }
     Ok(all)
@@ -115,7 +199,8 @@ fn percent(growth: &Values, ms: u64, number: u8) -> f64 {
 
 /// Returns the times of each vCPU that has ever run, and of those before it.
 fn vcpus(counted: &Counted) -> Vec<VcpuStatistics> {
-    let last = counted.totals.iter().map(|(number, _)| number).filter(|number| *number < OTHERS).max();
+    let of_vcpus = counted.totals.iter().map(|(number, _)| number);
+    let last = of_vcpus.filter(|number| u32::from(*number) < 2 * MOST_VCPUS).max();
     let count = last.map_or(0, |number| number / 2 + 1);
     let percent = |number| percent(&counted.values, counted.ms(), number);
     let each = |vcpu: u8| VcpuStatistics {
@@ -131,6 +216,7 @@ mod tests {
     use taut_history::thinning::USUAL;
 
     use super::*;
+    use crate::statistics::gauges::Gauges;
 
     const CLOCKS: Clocks = Clocks { since_boot: 0, wall: 1_700_000_000_000 };
 
@@ -147,6 +233,9 @@ mod tests {
             uuid: Some("6ba7".to_owned()),
             vcpus: [(0, times(50, 50)), (1, times(25, 0)), (MOST_VCPUS, times(10, 0))].into(),
             others: times(5, 1),
+            throttled_ns: Some(200_000_000 * second),
+            memory: Some(Memory { resident: (1 << 30) + ((second % 2) << 29), swapped: 3 << 20 }),
+            disk: Some(Disk { read: 4096 * second, written: 512 * second }),
         }
     }
 
@@ -157,8 +246,15 @@ mod tests {
         let mut history = History::open(&path, USUAL, "a", CLOCKS).unwrap();
         let named = Named::of(&machine(7, 0), &Seen::default()).unwrap();
         assert_eq!((named.key.as_str(), named.name.as_str()), ("machine/6ba7/99", "db"));
+        let mut gauges = Gauges::default();
         for second in 1..=60 {
-            history.record(1000 * second, &named.key, &named.name, &reading(&machine(7, second)));
+            let mut machine = machine(7, second);
+            // For a while, the daemon cannot read some of it.
+            if (40..45).contains(&second) {
+                (machine.memory, machine.throttled_ns) = (None, Some(200_000_000 * 39));
+            }
+            let reading = reading(&machine, gauges.begin(&named.key, 1000 * second));
+            history.record(1000 * second, &named.key, &named.name, &reading);
         }
         let now = Clocks { since_boot: 60_000, wall: CLOCKS.wall + 60_000 };
         let running = BTreeMap::from([(named.key.clone(), 7)]);
@@ -167,6 +263,12 @@ mod tests {
         assert_eq!((db.name.as_str(), db.foreign, db.pid), ("db", true, Some(7)));
         assert_eq!((db.covered_ms, db.to_ms), (30_000, CLOCKS.wall + 60_000));
         let close = |percent: f64, expected: f64| (percent - expected).abs() < 1e-6;
+        assert!(close(db.throttled_percent.unwrap(), 20.0));
+        let memory = db.memory_bytes.unwrap() / f64::from(1 << 30);
+        assert!((memory - 1.25).abs() < 0.02, "{memory} GiB, without the seconds in which it was not read");
+        assert!(close(db.swapped_bytes.unwrap(), f64::from(3 << 20)));
+        let disk = [db.disk_read_bytes_per_s, db.disk_written_bytes_per_s].map(Option::unwrap);
+        assert!(close(disk[0], 4096.0) && close(disk[1], 512.0));
         assert!(
             close(db.run_percent, 75.0) && close(db.ready_percent, 50.0) && close(db.others_percent, 5.0)
         );
@@ -175,8 +277,10 @@ mod tests {
         let position = history.timeline().position(60_000);
         let series = history.series(&named.key, position - 30_000, position, 300).unwrap();
         assert_eq!(series.points.len(), 30);
-        let rounded = |point| values(point).into_iter().map(|value| value.unwrap().round());
-        assert!(series.points.iter().all(|point| rounded(point).eq([75.0, 50.0, 5.0])));
+        let last = values(series.points.last().unwrap()).into_iter().map(|value| value.unwrap().round());
+        let gib = f64::from(1 << 30);
+        assert!(last.eq([75.0, 50.0, 5.0, 20.0, gib, f64::from(3 << 20), 4096.0, 512.0]));
+        assert_eq!(values(&series.points[11])[4], None, "memory was not read then");
         let nameless = Machine { name: None, uuid: None, ..machine(9, 0) };
         assert_eq!(Named::of(&nameless, &Seen::default()).unwrap().name, "process 9");
         let young = Machine { looks: LOOKS_BEFORE_FOREIGN - 1, ..machine(9, 0) };

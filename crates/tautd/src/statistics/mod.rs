@@ -3,6 +3,7 @@
 //! [`ports`] and [`machines`] say what is read; [`thread`](self::thread) reads it every second. The
 //! samples are in a file of their own beside the store.
 
+mod gauges;
 mod machines;
 mod ports;
 mod series;

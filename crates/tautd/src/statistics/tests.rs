@@ -7,7 +7,6 @@ use taut_api::fabric::counters::{PortWord, port_base};
 use taut_api::fabric::{DropReason, PortId};
 use taut_api::statistics::{Column, Subject};
 use taut_api::network::{ExternalPortSpec, PortGroupSpec, VSwitchSpec};
-use taut_host::observe::machines::Machines;
 use tempfile::TempDir;
 
 use super::*;
@@ -61,7 +60,7 @@ impl Daemon {
     fn sample(&self, second: u64) {
         let now = clocks();
         let later = || Clocks { since_boot: now.since_boot + 1000 * second, wall: now.wall + 1000 * second };
-        let mut no_machines = Machines::new(self.dir.path());
+        let mut no_machines = thread::Readers::new(self.dir.path());
         thread::sample(&self.statistics, &self.sources, &mut no_machines, later);
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use taut_history::Clocks;
 use taut_host::observe::machines::Machines;
 
+use super::gauges::Gauges;
 use super::machines::{self, Named};
 use super::{Sources, Statistics, clocks, ports};
 
@@ -20,12 +21,26 @@ const SAMPLES_PER_WRITE: u64 = 5;
 /// Parts of the subjects. Each second, old samples of one part are deleted.
 const PARTS: u64 = 600;
 
+/// State of the readers between two samples.
+#[derive(Debug)]
+pub(super) struct Readers {
+    machines: Machines,
+    gauges: Gauges,
+}
+
+impl Readers {
+    /// Begins to read the host below `root`.
+    pub(super) fn new(root: &Path) -> Self {
+        Self { machines: Machines::new(root), gauges: Gauges::default() }
+    }
+}
+
 /// Starts the thread. It ends with the process.
 pub(super) fn start(statistics: Arc<Statistics>, sources: Sources) -> io::Result<()> {
     let run = move || {
-        let mut machines = Machines::new(Path::new("/"));
+        let mut readers = Readers::new(Path::new("/"));
         for number in 1_u64.. {
-            sample(&statistics, &sources, &mut machines, clocks);
+            sample(&statistics, &sources, &mut readers, clocks);
             if number.is_multiple_of(SAMPLES_PER_WRITE) {
                 statistics.write();
             }
@@ -42,7 +57,7 @@ pub(super) fn start(statistics: Arc<Statistics>, sources: Sources) -> io::Result
 pub(super) fn sample(
     statistics: &Statistics,
     sources: &Sources,
-    machines: &mut Machines,
+    Readers { machines, gauges }: &mut Readers,
     clocks: impl Fn() -> Clocks,
 ) {
     let state = sources.store.state();
@@ -72,11 +87,13 @@ pub(super) fn sample(
         for (machine, named) in machines.iter().zip(named) {
             let Some(Named { key, name }) = named else { continue };
             if keys.insert(key.clone()) {
-                history.record(read_at.since_boot, &key, &name, &machines::reading(machine));
+                let reading = machines::reading(machine, gauges.begin(&key, read_at.since_boot));
+                history.record(read_at.since_boot, &key, &name, &reading);
                 running.insert(key, machine.pid);
             }
         }
         history.end_others(|key| keys.contains(key));
+        gauges.keep(&keys);
     }
     *statistics.running() = running;
 }

@@ -64,7 +64,13 @@ impl Controller {
 
     /// Returns the folder of the group that a process is in.
     pub(crate) fn home(&self, root: &Path, pid: u32) -> Option<PathBuf> {
-        let text = fs::read_to_string(root.join(format!("proc/{pid}/cgroup"))).ok()?;
+        self.group_in(&root.join(format!("proc/{pid}/cgroup")))
+    }
+
+    /// Returns the folder of the group that a file names: `cgroup` in the folder of a process or
+    /// of a thread.
+    pub(crate) fn group_in(&self, listed: &Path) -> Option<PathBuf> {
+        let text = fs::read_to_string(listed).ok()?;
         let path = text.lines().find_map(|line| {
             let (_, rest) = line.split_once(':')?;
             let (names, path) = rest.split_once(':')?;
@@ -92,7 +98,7 @@ impl Controller {
     }
 
     /// Returns the root of the hierarchy.
-    fn mount(&self) -> PathBuf {
+    pub(crate) fn mount(&self) -> PathBuf {
         if self.version == Hierarchy::V1 {
             return self.base.clone();
         }

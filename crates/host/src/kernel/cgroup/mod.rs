@@ -7,6 +7,7 @@ pub(crate) mod cpuset;
 pub(crate) mod disk;
 pub(crate) mod limits;
 pub(crate) mod partition;
+pub(crate) mod throttling;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! `taut vm stats`: run and ready time of all VMs of the host.
+//! `taut vm stats`: run and ready time, memory and disks of all VMs of the host.
 
 use clap::Args as Arguments;
 use taut_api::error::ErrorKind;
@@ -10,6 +10,8 @@ use crate::output::{self, Outcome, Output};
 
 /// Ready time of a vCPU in percent from which its VM suffers (esxtop's threshold).
 const MUCH_READY: f64 = 10.0;
+/// Time in percent from which a VM's CPU limit is told. On ESX, none is expected.
+const MUCH_THROTTLED: f64 = 0.1;
 
 #[derive(Debug, Arguments)]
 pub(crate) struct Args {
@@ -39,7 +41,10 @@ pub(super) fn run(args: &Args, client: &Client, out: Output) -> Outcome {
 fn table(vms: &[VmStatistics]) -> String {
     let rows: Vec<_> = vms.iter().map(row).collect();
     let mut text = output::table(
-        ["NAME", "PID", "SECONDS", "VCPUS", "%RUN", "%RDY", "MAX %RDY", "RDY MS/20S", "%SYS"],
+        [
+            "NAME", "PID", "SECONDS", "VCPUS", "%RUN", "%RDY", "MAX %RDY", "RDY MS/20S", "%MLMTD", "%SYS",
+            "MiB", "SWAP MiB", "MBRD/s", "MBWR/s",
+        ],
         &rows,
     );
     for vm in vms {
@@ -48,6 +53,10 @@ fn table(vms: &[VmStatistics]) -> String {
                 "{}: vCPU {} was ready to run and waited for a pCPU for {:.1} % of the time\n",
                 vm.name, vcpu.vcpu, vcpu.ready_percent
             );
+        }
+        if let Some(throttled) = vm.throttled_percent.filter(|percent| *percent >= MUCH_THROTTLED) {
+            text +=
+                &format!("{}: its CPU limit kept it from running for {throttled:.1} % of a pCPU\n", vm.name);
         }
         if vm.vcpus.is_empty() && vm.others_percent > 0.0 {
             text += &format!(
@@ -59,9 +68,12 @@ fn table(vms: &[VmStatistics]) -> String {
     text
 }
 
-fn row(vm: &VmStatistics) -> [String; 9] {
+fn row(vm: &VmStatistics) -> [String; 14] {
     let most = vm.vcpus.iter().map(|vcpu| vcpu.ready_percent).max_by(f64::total_cmp);
     let percent = |percent: f64| format!("{percent:.1}");
+    let per = |value: Option<f64>, unit: f64, digits: usize| {
+        value.map_or("-".to_owned(), |value| format!("{:.digits$}", value / unit))
+    };
     let of_vcpus = |text: String| if vm.vcpus.is_empty() { "-".to_owned() } else { text };
     [
         if vm.foreign { format!("{} (foreign)", vm.name) } else { vm.name.clone() },
@@ -73,7 +85,12 @@ fn row(vm: &VmStatistics) -> [String; 9] {
         most.map_or("-".to_owned(), percent),
         // 10 % of 20 s are 2000 ms.
         most.map_or("-".to_owned(), |most| format!("{:.0}", most * 200.0)),
+        vm.throttled_percent.map_or("-".to_owned(), percent),
         percent(vm.others_percent),
+        per(vm.memory_bytes, f64::from(1 << 20), 0),
+        per(vm.swapped_bytes, f64::from(1 << 20), 0),
+        per(vm.disk_read_bytes_per_s, 1e6, 2),
+        per(vm.disk_written_bytes_per_s, 1e6, 2),
     ]
 }
 
@@ -96,6 +113,11 @@ mod tests {
             run_percent: 62.2,
             ready_percent: 52.7,
             others_percent: 4.25,
+            throttled_percent: Some(12.34),
+            memory_bytes: Some(1_610_612_736.0),
+            swapped_bytes: Some(0.0),
+            disk_read_bytes_per_s: Some(1_234_567.0),
+            disk_written_bytes_per_s: Some(0.0),
         };
         let nameless = VmStatistics {
             name: "process 9".to_owned(),
@@ -103,6 +125,11 @@ mod tests {
             vcpus: Vec::new(),
             run_percent: 0.0,
             ready_percent: 0.0,
+            throttled_percent: None,
+            memory_bytes: None,
+            swapped_bytes: None,
+            disk_read_bytes_per_s: None,
+            disk_written_bytes_per_s: None,
             ..busy.clone()
         };
         insta::assert_snapshot!(table(&[busy, nameless]), @r"
