@@ -78,7 +78,9 @@ pub const PORTS: &str = "/v1/ports";
 pub const PORT_STATISTICS: &str = "/v1/statistics/ports";
 /// Times of all VMs of the host within a period.
 pub const VM_STATISTICS: &str = "/v1/statistics/vms";
-/// Rates of one port, uplink or VM over a period, step by step.
+/// Averages of the host over a period.
+pub const HOST_STATISTICS: &str = "/v1/statistics/host";
+/// Rates of one port, uplink or VM, or of the host, over a period, step by step.
 pub const SERIES: &str = "/v1/statistics/series";
 /// Frames of one port, as they pass.
 pub const PORT_CAPTURE: PortPath = PortPath("/v1/ports/{port}/capture");

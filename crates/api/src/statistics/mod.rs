@@ -1,5 +1,6 @@
 //! Statistics of a period: counts and rates of ports, and times of VMs.
 
+mod host;
 mod series;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use crate::Name;
 use crate::fabric::DropReason;
 use crate::fabric::counters::PortCounters;
 
+pub use host::HostStatistics;
 pub use series::{Column, Series, SeriesPoint, Subject};
 
 /// A period in seconds: written `300`, `5m`, `1h` or `7d`. It ends now.

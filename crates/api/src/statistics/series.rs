@@ -13,6 +13,8 @@ pub enum Subject {
     Uplink,
     /// A VM, whoever has started it.
     Vm,
+    /// The host. Its name is `host`.
+    Host,
 }
 
 impl Subject {
@@ -22,6 +24,7 @@ impl Subject {
             Self::Port => "port",
             Self::Uplink => "uplink",
             Self::Vm => "vm",
+            Self::Host => "host",
         }
     }
 }
@@ -89,4 +92,22 @@ pub enum Column {
     DiskReadBytesPerS,
     /// Bytes that the VM's process has written to disks per second.
     DiskWrittenBytesPerS,
+    /// Time in which pCPUs ran something, in percent of all pCPUs' time.
+    CpuBusyPercent,
+    /// Time in which pCPUs had nothing to run, in percent of all pCPUs' time.
+    CpuIdlePercent,
+    /// Time in which a hypervisor below the host ran something else, in percent.
+    CpuStealPercent,
+    /// Time in which some task of the host waited for a pCPU, in percent.
+    CpuWaitingPercent,
+    /// Memory of the host that was not available, in bytes.
+    MemoryUsedBytes,
+    /// Memory of the host that was available, in bytes.
+    MemoryAvailableBytes,
+    /// Swap space in use, in bytes.
+    SwapUsedBytes,
+    /// Bytes that the host has read from swap per second.
+    SwapInBytesPerS,
+    /// Bytes that the host has written to swap per second.
+    SwapOutBytesPerS,
 }

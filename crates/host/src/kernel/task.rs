@@ -70,7 +70,7 @@ pub(crate) fn disk(process: &Path) -> Option<Disk> {
 }
 
 /// Returns the number behind a name at the begin of a line.
-fn value(text: &str, name: &str) -> Option<u64> {
+pub(crate) fn value(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse().ok()
 }

@@ -30,13 +30,14 @@ pub enum UtilisationError {
 
 /// Time of a CPU since it started, in ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Ticks {
+pub(crate) struct Ticks {
     /// `user`, `nice`, `system`, `irq`, `softirq`. Guests' time is in the first two. `steal` is not
     /// included, since nothing of this host ran then.
-    busy: u64,
+    pub(crate) busy: u64,
     /// `idle` and `iowait`.
-    idle: u64,
-    steal: u64,
+    pub(crate) idle: u64,
+    /// `steal`.
+    pub(crate) steal: u64,
 }
 
 /// A reading of all on-line pCPUs' counters.
@@ -93,15 +94,20 @@ impl CpuTimes {
         (all > 0).then(|| 100.0 * f64::from(self.pcpus()) * busy as f64 / all as f64)
     }
 
+    /// Returns the time that all pCPUs of both readings have spent since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Ticks {
+        let both = self.0.iter().filter_map(|(number, now)| Some((now, earlier.0.get(number)?)));
+        both.fold(Ticks::default(), |sum, (now, before)| Ticks {
+            busy: sum.busy.saturating_add(now.busy.saturating_sub(before.busy)),
+            idle: sum.idle.saturating_add(now.idle.saturating_sub(before.idle)),
+            steal: sum.steal.saturating_add(now.steal.saturating_sub(before.steal)),
+        })
+    }
+
     /// Returns the busy ticks and all ticks since `earlier`, of the pCPUs in both readings.
     fn ticks_since(&self, earlier: &Self) -> (u64, u64) {
-        let both = self.0.iter().filter_map(|(number, now)| Some((now, earlier.0.get(number)?)));
-        both.fold((0_u64, 0_u64), |(busy, all), (now, before)| {
-            let ran = now.busy.saturating_sub(before.busy);
-            let rest =
-                now.idle.saturating_sub(before.idle).saturating_add(now.steal.saturating_sub(before.steal));
-            (busy.saturating_add(ran), all.saturating_add(ran).saturating_add(rest))
-        })
+        let Ticks { busy, idle, steal } = self.since(earlier);
+        (busy, busy.saturating_add(idle).saturating_add(steal))
     }
 }
 

@@ -4,4 +4,5 @@
 pub mod captured;
 pub mod cards;
 pub mod evidence;
+pub mod load;
 pub mod machines;

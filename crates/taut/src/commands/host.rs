@@ -7,6 +7,7 @@ use serde_json::Value;
 use taut_api::host::{HostInfo, HostSetting, HostSettings};
 use taut_api::path;
 use taut_api::route::ChangeHostSettings;
+use taut_api::statistics::{HostStatistics, Period};
 use taut_api::tune::HostTune;
 use taut_api::word::counted;
 
@@ -19,6 +20,12 @@ use crate::progress::Progress;
 pub(crate) enum Command {
     /// Show topology, memory, QEMU and accelerator, with the reason for the accelerator
     Show,
+    /// Show averages of pCPUs, memory and swapping over a period
+    Stats {
+        /// The period before now: a number of seconds, or a number with s, m, h or d, up to 30d
+        #[arg(long, default_value_t)]
+        period: Period,
+    },
     /// List the host's settings, under ESX's names, with their defaults and allowed values
     #[command(after_long_help = described())]
     Settings,
@@ -47,6 +54,11 @@ fn setting(text: &str) -> Result<(String, String), String> {
 pub(crate) fn run(command: &Command, client: &Client, out: Output) -> Outcome {
     match command {
         Command::Show => look(client, out.format),
+        Command::Stats { period } => {
+            let path = format!("{}?period={period}", path::HOST_STATISTICS);
+            output::print(out.format, &client.get::<HostStatistics>(&path)?, statistics);
+            Ok(())
+        }
         Command::Settings => {
             output::print(out.format, &client.get::<HostSettings>(path::HOST_SETTINGS)?, settings);
             Ok(())
@@ -68,6 +80,27 @@ pub(crate) fn run(command: &Command, client: &Client, out: Output) -> Outcome {
             Ok(())
         }
     }
+}
+
+/// Renders averages of the host. Values that the kernel does not tell are left out.
+fn statistics(host: &HostStatistics) -> String {
+    let percent = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.1} %"));
+    let mib = |value: Option<f64>| {
+        value.map_or(String::new(), |bytes| format!("{:.0} MiB", bytes / f64::from(1 << 20)))
+    };
+    let rate = |value: Option<f64>| value.map_or(String::new(), |bytes| format!("{:.2} MB/s", bytes / 1e6));
+    output::fields(&[
+        ("seconds", ((host.covered_ms + 500) / 1000).to_string()),
+        ("cpu busy", percent(host.cpu_busy_percent)),
+        ("cpu idle", percent(host.cpu_idle_percent)),
+        ("cpu stolen", percent(host.cpu_steal_percent)),
+        ("some task waited for a cpu", percent(host.cpu_waiting_percent)),
+        ("memory used", mib(host.memory_used_bytes)),
+        ("memory available", mib(host.memory_available_bytes)),
+        ("swap used", mib(host.swap_used_bytes)),
+        ("read from swap", rate(host.swap_in_bytes_per_s)),
+        ("written to swap", rate(host.swap_out_bytes_per_s)),
+    ])
 }
 
 /// Renders each setting with its value, default, allowed values and effect.
@@ -169,6 +202,34 @@ fn show(host: &HostInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn statistics_leave_out_what_the_kernel_does_not_tell() {
+        let host = HostStatistics {
+            covered_ms: 300_400,
+            to_ms: 0,
+            cpu_busy_percent: Some(25.04),
+            cpu_idle_percent: Some(74.96),
+            cpu_steal_percent: Some(0.0),
+            cpu_waiting_percent: None,
+            memory_used_bytes: Some(3.0 * 1024_f64.powi(3)),
+            memory_available_bytes: Some(1024_f64.powi(3)),
+            swap_used_bytes: Some(0.0),
+            swap_in_bytes_per_s: Some(1_234_567.0),
+            swap_out_bytes_per_s: Some(0.0),
+        };
+        insta::assert_snapshot!(statistics(&host), @r"
+        seconds                     300
+        cpu busy                    25.0 %
+        cpu idle                    75.0 %
+        cpu stolen                  0.0 %
+        memory used                 3072 MiB
+        memory available            1024 MiB
+        swap used                   0 MiB
+        read from swap              1.23 MB/s
+        written to swap             0.00 MB/s
+        ");
+    }
 
     #[test]
     fn settings_are_shown_with_their_defaults_and_allowed_values() {

@@ -9,7 +9,7 @@ use taut_api::fabric::counters::PortCounters;
 use taut_api::error::ErrorKind;
 use taut_api::route::PortInfo;
 use taut_api::statistics::{
-    BadPeriod, Period, PortRates, PortStatistics, Series, Subject, VmStatistics,
+    BadPeriod, HostStatistics, Period, PortRates, PortStatistics, Series, Subject, VmStatistics,
 };
 use taut_api::{ApiError, path};
 
@@ -32,7 +32,8 @@ pub(super) struct Which {
 }
 
 /// Advice for a query of a series that cannot be read.
-const SERIES_HINT: &str = "use subject=port, uplink or vm with name=NAME, and period=5m if need be";
+const SERIES_HINT: &str =
+    "use subject=port, uplink or vm with name=NAME, or subject=host, and period=5m if need be";
 
 /// Query of a series.
 #[derive(Debug, serde::Deserialize, utoipa::IntoParams)]
@@ -42,7 +43,8 @@ pub(super) struct WhichSeries {
     /// Kind of the subject.
     #[param(inline)]
     subject: Subject,
-    /// Its name: the owner of a port (`vm/web1/nic0`), an uplink, or a VM.
+    /// Its name: the owner of a port (`vm/web1/nic0`), an uplink, or a VM. The host needs none.
+    #[serde(default)]
     name: String,
     /// Process of the VM, which tells apart foreign VMs with one name. Without it, one that runs
     /// comes first, and then the one that was sampled last.
@@ -102,7 +104,21 @@ pub(super) async fn vm_statistics(
     Ok(Json(all.map_err(|error| Failure::internal("reading statistics was interrupted", &error))??))
 }
 
-/// Returns rates of one port, uplink or VM over a period, step by step: for a chart. A step is a
+/// Returns averages of the host over a period.
+#[utoipa::path(get, path = path::HOST_STATISTICS, tag = "Statistics", params(Which),
+    responses((status = 200, body = HostStatistics), (status = 400, body = ApiError),
+        (status = 503, body = ApiError)))]
+pub(super) async fn host_statistics(
+    State(app): State<Shared>,
+    which: Result<Query<Which>, QueryRejection>,
+) -> Result<Json<HostStatistics>, Failure> {
+    let Query(Which { period }) = which.map_err(|error| bad_query(&error, HINT))?;
+    let period = period_of(period)?;
+    let host = tokio::task::spawn_blocking(move || app.statistics.host(period)).await;
+    Ok(Json(host.map_err(|error| Failure::internal("reading statistics was interrupted", &error))??))
+}
+
+/// Returns rates of one port, uplink or VM, or of the host, over a period, step by step: for a chart. A step is a
 /// second in a period of five minutes, and longer in longer ones. Times in which nobody took
 /// samples have no points.
 #[utoipa::path(get, path = path::SERIES, tag = "Statistics", params(WhichSeries),

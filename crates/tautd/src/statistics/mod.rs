@@ -1,9 +1,10 @@
 //! Statistics: samples of counters, every second, and averages of any period.
 //!
-//! [`ports`] and [`machines`] say what is read; [`thread`](self::thread) reads it every second. The
+//! [`ports`], [`machines`] and [`host`] say what is read; [`thread`](self::thread) reads it every second. The
 //! samples are in a file of their own beside the store.
 
 mod gauges;
+mod host;
 mod machines;
 mod ports;
 mod series;
@@ -19,7 +20,7 @@ use rustix::time::{ClockId, clock_gettime};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::fabric::counters::PortCounters;
-use taut_api::statistics::{Period, Series, VmStatistics};
+use taut_api::statistics::{HostStatistics, Period, Series, VmStatistics};
 use taut_history::thinning::USUAL;
 use taut_history::{Clocks, FileError, History};
 
@@ -141,6 +142,11 @@ impl Statistics {
     pub(crate) fn vms(&self, period: Period) -> Result<Vec<VmStatistics>, ApiError> {
         let running = self.running().clone();
         self.read(|history| machines::statistics(history, &running, period, clocks()))
+    }
+
+    /// Returns the averages of the host over the period.
+    pub(crate) fn host(&self, period: Period) -> Result<HostStatistics, ApiError> {
+        self.read(|history| host::statistics(history, period, clocks()))
     }
 
     /// Returns the rates of a subject over the period, step by step; nothing if no such subject has

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use taut_api::statistics::{Column, Period, Series, SeriesPoint, Subject};
 use taut_history::{Clocks, FileError, History, Point};
 
-use super::{machines, ports};
+use super::{host, machines, ports};
 
 /// Most steps of a series.
 const MOST_STEPS: u64 = 300;
@@ -15,7 +15,7 @@ const MOST_STEPS: u64 = 300;
 pub(crate) struct Asked {
     /// Kind of the subject.
     pub(crate) subject: Subject,
-    /// Its name.
+    /// Its name. The host needs none.
     pub(crate) name: String,
     /// Its process, which tells apart VMs with one name.
     pub(crate) pid: Option<u32>,
@@ -40,6 +40,7 @@ pub(super) fn series(
                 ports::is_key(key) && name.strip_prefix("uplink/") == Some(asked.name.as_str())
             }
             Subject::Vm => machines::is_key(key) && *name == asked.name,
+            Subject::Host => *key == host::KEY,
         };
         has_name && asked.pid.is_none_or(|pid| running.get(*key) == Some(&pid))
     };
@@ -53,6 +54,7 @@ pub(super) fn series(
     let (columns, values): (&[Column], fn(&Point) -> Vec<Option<f64>>) = match asked.subject {
         Subject::Port | Subject::Uplink => (&ports::COLUMNS, ports::values),
         Subject::Vm => (&machines::COLUMNS, machines::values),
+        Subject::Host => (&host::COLUMNS, host::values),
     };
     let point = |point: &Point| SeriesPoint {
         to_ms: history.timeline().wall(point.to, now),

@@ -8,11 +8,12 @@ use std::thread::{Builder, sleep};
 use std::time::Duration;
 
 use taut_history::Clocks;
+use taut_host::observe::load::Loads;
 use taut_host::observe::machines::Machines;
 
 use super::gauges::Gauges;
 use super::machines::{self, Named};
-use super::{Sources, Statistics, clocks, ports};
+use super::{Sources, Statistics, clocks, host, ports};
 
 /// Time between two samples in ms.
 const EVERY: u64 = 1000;
@@ -25,13 +26,14 @@ const PARTS: u64 = 600;
 #[derive(Debug)]
 pub(super) struct Readers {
     machines: Machines,
+    loads: Loads,
     gauges: Gauges,
 }
 
 impl Readers {
     /// Begins to read the host below `root`.
     pub(super) fn new(root: &Path) -> Self {
-        Self { machines: Machines::new(root), gauges: Gauges::default() }
+        Self { machines: Machines::new(root), loads: Loads::new(root), gauges: Gauges::default() }
     }
 }
 
@@ -53,15 +55,15 @@ pub(super) fn start(statistics: Arc<Statistics>, sources: Sources) -> io::Result
     Builder::new().name("statistics".into()).spawn(run).map(drop)
 }
 
-/// Takes a sample of all ports and machines that exist, and ends those that are gone.
+/// Takes a sample of the host and of all ports and machines that exist, and ends those that are gone.
 pub(super) fn sample(
     statistics: &Statistics,
     sources: &Sources,
-    Readers { machines, gauges }: &mut Readers,
+    Readers { machines, loads, gauges }: &mut Readers,
     clocks: impl Fn() -> Clocks,
 ) {
     let state = sources.store.state();
-    let machines = machines.read();
+    let (machines, load) = (machines.read(), loads.read());
     let read_at = clocks();
     let (existing, named): (Vec<_>, Vec<_>) = {
         let seen = sources.board.lock();
@@ -92,6 +94,9 @@ pub(super) fn sample(
                 running.insert(key, machine.pid);
             }
         }
+        let reading = host::reading(&load, gauges.begin(host::KEY, read_at.since_boot));
+        history.record(read_at.since_boot, host::KEY, host::KEY, &reading);
+        keys.insert(host::KEY.to_owned());
         history.end_others(|key| keys.contains(key));
         gauges.keep(&keys);
     }

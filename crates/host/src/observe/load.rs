@@ -1,0 +1,135 @@
+//! Load of the whole host: time of its pCPUs, waits for them, memory and swapping.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::kernel::pages::PAGE;
+use crate::kernel::task;
+use crate::kernel::utilisation::{self, CpuTimes};
+
+/// Milliseconds of a tick in `/proc/stat`. `USER_HZ` is 100 on all machines that taut runs on.
+const MS_PER_TICK: u64 = 10;
+
+/// A reading of the host's load. Times and bytes only grow; memory goes up and down.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Time in which pCPUs ran something, in ms, summed over all of them since the first reading.
+    pub busy_ms: u64,
+    /// Time in which pCPUs had nothing to run, in ms.
+    pub idle_ms: u64,
+    /// Time in which a hypervisor below this host ran something else, in ms.
+    pub steal_ms: u64,
+    /// Time since the boot in which some task waited for a pCPU, in microseconds (pressure stall
+    /// information, `some`). Nothing if the kernel does not tell.
+    pub waiting_us: Option<u64>,
+    /// Memory, if the kernel tells.
+    pub memory: Option<HostMemory>,
+    /// Bytes read from swap and written to it since the boot, if the kernel tells.
+    pub swap: Option<Swapping>,
+}
+
+/// Memory of the host in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HostMemory {
+    /// Memory that is not available.
+    pub used: u64,
+    /// Memory that programs can have without swapping (`MemAvailable`).
+    pub available: u64,
+    /// Swap space in use.
+    pub swap_used: u64,
+}
+
+/// Bytes that were swapped since the boot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Swapping {
+    /// Bytes that were read from swap.
+    pub read: u64,
+    /// Bytes that were written to swap.
+    pub written: u64,
+}
+
+/// Reads the load of a host again and again.
+#[derive(Debug)]
+pub struct Loads {
+    root: PathBuf,
+    last: Option<CpuTimes>,
+    sum: Load,
+}
+
+impl Loads {
+    /// Begins to read the load of the host below `root`.
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_owned(), last: None, sum: Load::default() }
+    }
+
+    /// Reads the load.
+    pub fn read(&mut self) -> Load {
+        // Times are added up pCPU by pCPU, because the kernel's sums go back when one goes off-line.
+        if let Ok(now) = utilisation::read(&self.root) {
+            if let Some(last) = &self.last {
+                let spent = now.since(last);
+                self.sum.busy_ms += spent.busy * MS_PER_TICK;
+                self.sum.idle_ms += spent.idle * MS_PER_TICK;
+                self.sum.steal_ms += spent.steal * MS_PER_TICK;
+            }
+            self.last = Some(now);
+        }
+        let proc = |name: &str| fs::read_to_string(self.root.join("proc").join(name)).ok();
+        Load {
+            waiting_us: proc("pressure/cpu").and_then(|text| waiting(&text)),
+            memory: proc("meminfo").and_then(|text| memory(&text)),
+            swap: proc("vmstat").and_then(|text| {
+                let bytes = |name| Some(task::value(&text, name)?.saturating_mul(PAGE));
+                Some(Swapping { read: bytes("pswpin ")?, written: bytes("pswpout ")? })
+            }),
+            ..self.sum
+        }
+    }
+}
+
+/// Parses `some avg10=… avg60=… avg300=… total=MICROSECONDS`.
+fn waiting(text: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with("some "))?;
+    line.split_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()
+}
+
+fn memory(text: &str) -> Option<HostMemory> {
+    let bytes = |name| Some(task::value(text, name)?.saturating_mul(1024));
+    let available = bytes("MemAvailable:")?;
+    let swap_free = bytes("SwapFree:").unwrap_or(0);
+    Some(HostMemory {
+        used: bytes("MemTotal:")?.saturating_sub(available),
+        available,
+        swap_used: bytes("SwapTotal:").unwrap_or(0).saturating_sub(swap_free),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn load_is_read_from_proc_and_a_pcpu_that_leaves_takes_nothing_away() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = root.path().join("proc").join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let mut loads = Loads::new(root.path());
+        assert_eq!(loads.read(), Load::default(), "the kernel tells nothing");
+        write("stat", "cpu0 10 0 5 100 0 0 0 7\ncpu1 500 0 0 900 0 0 0 0\n");
+        write("pressure/cpu", "some avg10=99.57 avg60=99.42 avg300=84.90 total=616071021\nfull total=0\n");
+        write("meminfo", "MemTotal: 1000 kB\nMemAvailable: 600 kB\nSwapTotal: 50 kB\nSwapFree: 20 kB\n");
+        write("vmstat", "nr_free_pages 3\npswpin 75\npswpout 76\n");
+        let first = loads.read();
+        assert_eq!((first.busy_ms, first.waiting_us), (0, Some(616_071_021)));
+        let memory = HostMemory { used: 400 << 10, available: 600 << 10, swap_used: 30 << 10 };
+        assert_eq!((first.memory, first.swap), (Some(memory), Some(Swapping { read: 75 * PAGE, written: 76 * PAGE })));
+        write("stat", "cpu0 40 0 5 150 10 0 0 9\n");
+        let second = loads.read();
+        assert_eq!((second.busy_ms, second.idle_ms, second.steal_ms), (300, 600, 20));
+        write("stat", "cpu0 50 0 5 150 10 0 0 9\ncpu1 510 0 0 900 0 0 0 0\n");
+        assert_eq!(loads.read().busy_ms, 400, "the time before it came is not known");
+    }
+}
