@@ -204,9 +204,7 @@ fn a_cpu_limit_and_the_memory_of_a_foreign_vm_are_seen() {
         all.as_array().unwrap().iter().find(|vm| vm["pid"] == u64::from(pid)).cloned()
     };
     let number = |vm: &Value, key: &str| vm[key].as_f64().unwrap_or(0.0);
-    eventually("the limit is felt", || {
-        stats("2s").filter(|vm| number(vm, "throttled_percent") > 1.0)
-    });
+    eventually("the limit is felt", || stats("2s").filter(|vm| number(vm, "throttled_percent") > 1.0));
     let (begun, before) = (Instant::now(), group.throttled_ns());
     std::thread::sleep(Duration::from_secs(12));
     let found = stats("10s").unwrap();

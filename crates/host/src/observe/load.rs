@@ -125,7 +125,10 @@ mod tests {
         let first = loads.read();
         assert_eq!((first.busy_ms, first.waiting_us), (0, Some(616_071_021)));
         let memory = HostMemory { used: 400 << 10, available: 600 << 10, swap_used: 30 << 10 };
-        assert_eq!((first.memory, first.swap), (Some(memory), Some(Swapping { read: 75 * PAGE, written: 76 * PAGE })));
+        assert_eq!(
+            (first.memory, first.swap),
+            (Some(memory), Some(Swapping { read: 75 * PAGE, written: 76 * PAGE }))
+        );
         write("stat", "cpu0 40 0 5 150 10 0 0 9\n");
         let second = loads.read();
         assert_eq!((second.busy_ms, second.idle_ms, second.steal_ms), (300, 600, 20));

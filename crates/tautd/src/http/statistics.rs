@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use taut_api::fabric::counters::PortCounters;
 use taut_api::error::ErrorKind;
+use taut_api::fabric::counters::PortCounters;
 use taut_api::route::PortInfo;
 use taut_api::statistics::{
     BadPeriod, HostStatistics, Period, PortRates, PortStatistics, Series, Subject, VmStatistics,

@@ -31,8 +31,7 @@ const SWAP_TIME: u8 = 11;
 
 /// Returns the host's counters as the history has them.
 pub(super) fn reading(load: &Load, sums: &mut Sums) -> Values {
-    let mut values =
-        Values::new([(BUSY, load.busy_ms), (IDLE, load.idle_ms), (STEAL, load.steal_ms)]);
+    let mut values = Values::new([(BUSY, load.busy_ms), (IDLE, load.idle_ms), (STEAL, load.steal_ms)]);
     if let Some(us) = load.waiting_us {
         values.set(WAITING, us);
         sums.add_time(WAITING_TIME);

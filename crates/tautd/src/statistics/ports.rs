@@ -1,7 +1,7 @@
 //! Ports: their keys in the history, the counters that are sampled, and counts of a period.
 
-use taut_api::fabric::{DropReason, PortId};
 use taut_api::fabric::counters::{PORT_WORDS, PortCounters, PortWord};
+use taut_api::fabric::{DropReason, PortId};
 use taut_api::statistics::{Column, Period, PortRates};
 use taut_history::{Clocks, FileError, History, Point, Values};
 use taut_plan::{Desired, Owner};

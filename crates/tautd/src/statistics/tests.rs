@@ -5,8 +5,8 @@ use std::os::unix::fs::FileExt as _;
 use taut_api::Name;
 use taut_api::fabric::counters::{PortWord, port_base};
 use taut_api::fabric::{DropReason, PortId};
-use taut_api::statistics::{Column, Subject};
 use taut_api::network::{ExternalPortSpec, PortGroupSpec, VSwitchSpec};
+use taut_api::statistics::{Column, Subject};
 use tempfile::TempDir;
 
 use super::*;
@@ -151,7 +151,8 @@ fn a_series_has_a_point_for_each_step_and_none_where_nobody_took_samples() {
     let asked = |subject, name: &str| {
         let kept = daemon.statistics.lock();
         let asked = Asked { subject, name: name.to_owned(), pid: None };
-        series::series(kept.as_ref().unwrap(), &BTreeMap::new(), &asked, "3m".parse().unwrap(), later).unwrap()
+        series::series(kept.as_ref().unwrap(), &BTreeMap::new(), &asked, "3m".parse().unwrap(), later)
+            .unwrap()
     };
     let found = asked(Subject::Port, "external/gen").unwrap();
     assert_eq!((found.step_ms, found.to_ms, found.from_ms), (1000, later.wall, later.wall - 180_000));

@@ -46,7 +46,8 @@ mod tests {
         fs::create_dir_all(&inner).unwrap();
         fs::write(cpu.join("cpu.shares"), "1024").unwrap();
         let listed = root.path().join("cgroup");
-        fs::write(&listed, "4:memory:/\n1:cpu,cpuacct:/machine.slice/vm.scope/libvirt/vcpu0\n0::/\n").unwrap();
+        fs::write(&listed, "4:memory:/\n1:cpu,cpuacct:/machine.slice/vm.scope/libvirt/vcpu0\n0::/\n")
+            .unwrap();
         let controller = Controller::find(root.path(), None, "cpu").unwrap();
         let scope = cpu.join("machine.slice/vm.scope");
         let expected = BTreeSet::from([inner.clone(), scope.join("libvirt"), scope]);

@@ -42,8 +42,20 @@ fn table(vms: &[VmStatistics]) -> String {
     let rows: Vec<_> = vms.iter().map(row).collect();
     let mut text = output::table(
         [
-            "NAME", "PID", "SECONDS", "VCPUS", "%RUN", "%RDY", "MAX %RDY", "RDY MS/20S", "%MLMTD", "%SYS",
-            "MiB", "SWAP MiB", "MBRD/s", "MBWR/s",
+            "NAME",
+            "PID",
+            "SECONDS",
+            "VCPUS",
+            "%RUN",
+            "%RDY",
+            "MAX %RDY",
+            "RDY MS/20S",
+            "%MLMTD",
+            "%SYS",
+            "MiB",
+            "SWAP MiB",
+            "MBRD/s",
+            "MBWR/s",
         ],
         &rows,
     );
