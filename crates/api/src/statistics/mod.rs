@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 use crate::Name;
 use crate::fabric::DropReason;
 use crate::fabric::counters::PortCounters;
+use crate::network_io::TrafficClass;
 
 pub use host::HostStatistics;
 pub use series::{Column, Series, SeriesPoint, Subject};
@@ -86,6 +87,11 @@ pub struct PortStatistics {
     /// Port group of the port, if it exists now and has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub portgroup: Option<Name>,
+    /// Class of the port's traffic now, if its vSwitch has network I/O control. The sum of
+    /// `wire_tx_bits_per_s` over the ports of a class is what the class has of all uplinks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub traffic_class: Option<TrafficClass>,
     /// Time that the averages cover, in ms: less than the period if the port is younger or nobody
     /// took samples at its begin, up to two samples more otherwise, and 0 if there are no two
     /// samples yet. Samples are a second, 20 s or 5 minutes apart, by the length of the period.
@@ -99,7 +105,8 @@ pub struct PortStatistics {
     pub counted: PortCounters,
 }
 
-/// Averages of a port's counters over a period. "rx" and "tx" are the guest's.
+/// Averages of a port's counters over a period. "rx" and "tx" are the guest's. An uplink receives
+/// from the vSwitch what it sends outside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PortRates {
     /// Frames delivered to the guest per second.
@@ -122,6 +129,14 @@ pub struct PortRates {
     pub interrupts_per_s: f64,
     /// Notifications received from the guest per second.
     pub kicks_per_s: f64,
+    /// Bits per second that the port has sent through uplinks, or that the uplink has sent, as they
+    /// are on the wire: with preambles, checksums and gaps.
+    #[serde(default)]
+    pub wire_tx_bits_per_s: f64,
+    /// Bits per second that the port has received from uplinks, or that the uplink has received, as
+    /// they are on the wire.
+    #[serde(default)]
+    pub wire_rx_bits_per_s: f64,
 }
 
 /// `GET /v1/statistics/vms`: times of one VM within the period, whoever has started it.
@@ -202,6 +217,8 @@ impl PortRates {
             rx_waits_per_s: each(counted.rx_waits),
             interrupts_per_s: each(counted.interrupts),
             kicks_per_s: each(counted.kicks),
+            wire_tx_bits_per_s: each(counted.wire_tx_bytes) * 8.0,
+            wire_rx_bits_per_s: each(counted.wire_rx_bytes) * 8.0,
         }
     }
 }

@@ -60,22 +60,29 @@ pub struct SeriesPoint {
     pub values: Vec<Option<f64>>,
 }
 
-/// Meaning of a value in a series. "rx" and "tx" are the guest's.
+/// Meaning of a value in a series. "rx" and "tx" are the guest's. An uplink receives from the vSwitch
+/// what it sends outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Column {
-    /// Bits delivered to the guest, or received by the uplink, per second.
+    /// Bits delivered to the guest, or through the uplink, per second.
     RxBitsPerS,
-    /// Bits taken from the guest, or sent by the uplink, per second.
+    /// Bits taken from the guest, or from outside, per second.
     TxBitsPerS,
-    /// Frames delivered to the guest, or received by the uplink, per second.
+    /// Frames delivered to the guest, or through the uplink, per second.
     RxFramesPerS,
-    /// Frames taken from the guest, or sent by the uplink, per second.
+    /// Frames taken from the guest, or from outside, per second.
     TxFramesPerS,
     /// Frames for the port that were dropped, per second.
     RxDropsPerS,
     /// Frames from the port that were dropped, per second.
     TxDropsPerS,
+    /// Bits that the port has sent through uplinks, or that the uplink has sent, per second, as they
+    /// are on the wire.
+    WireTxBitsPerS,
+    /// Bits that the port has received from uplinks, or that the uplink has received, per second, as
+    /// they are on the wire.
+    WireRxBitsPerS,
     /// Time that all vCPUs ran, in percent of one pCPU.
     RunPercent,
     /// Time that all vCPUs were ready to run and waited, in percent.

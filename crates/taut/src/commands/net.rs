@@ -1,9 +1,12 @@
 //! `taut net`.
 
+use std::collections::BTreeMap;
+
 use clap::Subcommand;
 use taut_api::fabric::DropReason;
+use taut_api::network_io::TrafficClass;
 use taut_api::statistics::{Period, PortStatistics};
-use taut_api::{ApiError, path};
+use taut_api::{ApiError, Name, path};
 
 use crate::client::Client;
 use crate::output::{self, Outcome, Output};
@@ -62,7 +65,27 @@ fn table(ports: &[PortStatistics]) -> String {
             "%DRPRX", "KICKS/s", "INTR/s", "DROPS",
         ],
         &rows,
-    )
+    ) + &classes(ports)
+}
+
+/// Returns what the classes of network I/O control have of the uplinks; nothing without classes.
+fn classes(ports: &[PortStatistics]) -> String {
+    let mut sums = BTreeMap::new();
+    for port in ports {
+        if let (Some(vswitch), Some(class)) = (&port.vswitch, port.traffic_class) {
+            let (tx, rx) = sums.entry((vswitch, class)).or_insert((0.0, 0.0));
+            *tx += port.rates.wire_tx_bits_per_s;
+            *rx += port.rates.wire_rx_bits_per_s;
+        }
+    }
+    if sums.is_empty() {
+        return String::new();
+    }
+    let row = |((vswitch, class), (tx, rx)): ((&Name, TrafficClass), (f64, f64))| {
+        [vswitch.to_string(), class.as_str().to_owned(), number(tx / 1e6), number(rx / 1e6)]
+    };
+    let rows: Vec<_> = sums.into_iter().map(row).collect();
+    "\n".to_owned() + &output::table(["VSWITCH", "CLASS", "WIRE MbTX/s", "WIRE MbRX/s"], &rows)
 }
 
 fn row(port: &PortStatistics) -> [String; 14] {
@@ -122,6 +145,7 @@ mod tests {
             port: number,
             vswitch: None,
             portgroup: None,
+            traffic_class: None,
             covered_ms: 300_000,
             to_ms: 1_300_000,
             rates: PortRates::of(&counted, 300_000),
@@ -148,6 +172,24 @@ mod tests {
         7     vm/web1/nic0      300    10000     120   1500     5000    2.56     64  <0.01     1.96     3.00    40.0  rx 30000 no free receive buffer
         gone  vm/old/nic0       300        0       0      -        0       0      -  0            0        0       0
         ");
+    }
+
+    #[test]
+    fn classes_have_what_their_ports_have_of_the_uplinks() {
+        let of = |class, bytes| PortStatistics {
+            vswitch: Some("out".parse().unwrap()),
+            traffic_class: Some(class),
+            ..port(Some(1), "vm/a/nic0", PortCounters { wire_tx_bytes: bytes, ..PortCounters::default() })
+        };
+        let vm = TrafficClass::VirtualMachine;
+        let ports = [of(vm, 37_500_000), of(TrafficClass::Nfs, 3_750_000), of(vm, 75_000_000)];
+        insta::assert_snapshot!(classes(&ports), @r"
+
+        VSWITCH  CLASS           WIRE MbTX/s  WIRE MbRX/s
+        out      nfs             0.10         0
+        out      virtualmachine  3.00         0
+        ");
+        assert_eq!(classes(&[port(Some(1), "vm/a/nic0", PortCounters::default())]), "");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use taut_api::route::PortInfo;
 use taut_api::statistics::{
     BadPeriod, HostStatistics, Period, PortRates, PortStatistics, Series, Subject, VmStatistics,
 };
-use taut_api::{ApiError, path};
+use taut_api::{ApiError, Name, path};
 
 use super::body::{Failure, bad_query};
 use super::{Shared, ports};
@@ -69,10 +69,16 @@ pub(super) async fn port_statistics(
     let Query(Which { period }) = which.map_err(|error| bad_query(&error, HINT))?;
     let period = period_of(period)?;
     let existing = ports::all(&app)?;
+    let state = app.store.state();
     // The disk may be slow.
     let counted = tokio::task::spawn_blocking(move || app.statistics.ports(period)).await;
     let counted =
         counted.map_err(|error| Failure::internal("reading statistics was interrupted", &error))??;
+    let desired = &state.desired;
+    let class = |vswitch: &Name, portgroup: Option<&Name>| {
+        let group = desired.portgroups.get(portgroup?)?;
+        desired.vswitches.get(vswitch)?.network_io.enabled.then_some(group.traffic_class)
+    };
     let mut counted: BTreeMap<_, _> =
         counted.into_iter().map(|port| ((port.port, port.owner.clone()), port)).collect();
     let to_ms = crate::statistics::wall_ms();
@@ -82,7 +88,8 @@ pub(super) async fn port_statistics(
             let counters = PortCounters::default();
             let new = CountedPort { port, owner: owner.clone(), covered_ms: 0, to_ms, counters };
             let statistics = statistics_of(counted.remove(&(port, owner)).unwrap_or(new));
-            PortStatistics { port: Some(port), vswitch: Some(vswitch), portgroup, ..statistics }
+            let traffic_class = class(&vswitch, portgroup.as_ref());
+            PortStatistics { port: Some(port), vswitch: Some(vswitch), portgroup, traffic_class, ..statistics }
         })
         .collect();
     all.extend(counted.into_values().map(statistics_of));
@@ -160,6 +167,7 @@ fn statistics_of(CountedPort { owner, covered_ms, to_ms, counters, .. }: Counted
         port: None,
         vswitch: None,
         portgroup: None,
+        traffic_class: None,
         covered_ms,
         to_ms,
         rates: PortRates::of(&counters, covered_ms),

@@ -58,13 +58,15 @@ fn counters(read: &Values) -> PortCounters {
 }
 
 /// Meaning of [`values`].
-pub(super) const COLUMNS: [Column; 6] = [
+pub(super) const COLUMNS: [Column; 8] = [
     Column::RxBitsPerS,
     Column::TxBitsPerS,
     Column::RxFramesPerS,
     Column::TxFramesPerS,
     Column::RxDropsPerS,
     Column::TxDropsPerS,
+    Column::WireTxBitsPerS,
+    Column::WireRxBitsPerS,
 ];
 
 /// Returns the values of a point in a port's series.
@@ -83,6 +85,8 @@ pub(super) fn values(point: &Point) -> Vec<Option<f64>> {
         rates.tx_frames_per_s,
         drops(PortWord::RxDrops),
         drops(PortWord::TxDrops),
+        rates.wire_tx_bits_per_s,
+        rates.wire_rx_bits_per_s,
     ];
     values.map(Some).to_vec()
 }
