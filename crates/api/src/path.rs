@@ -78,6 +78,8 @@ pub const PORTS: &str = "/v1/ports";
 pub const PORT_STATISTICS: &str = "/v1/statistics/ports";
 /// Times of all VMs of the host within a period.
 pub const VM_STATISTICS: &str = "/v1/statistics/vms";
+/// VMCI sockets of all VMs within a period.
+pub const SOCKET_STATISTICS: &str = "/v1/statistics/sockets";
 /// Averages of the host over a period.
 pub const HOST_STATISTICS: &str = "/v1/statistics/host";
 /// Rates of one port, uplink or VM, or of the host, over a period, step by step.

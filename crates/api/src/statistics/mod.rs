@@ -2,6 +2,7 @@
 
 mod host;
 mod series;
+mod sockets;
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,6 +17,7 @@ use crate::network_io::TrafficClass;
 
 pub use host::HostStatistics;
 pub use series::{Column, Series, SeriesPoint, Subject};
+pub use sockets::SocketStatistics;
 
 /// A period in seconds: written `300`, `5m`, `1h` or `7d`. It ends now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,6 +13,8 @@ pub enum Subject {
     Uplink,
     /// A VM, whoever has started it.
     Vm,
+    /// The VMCI sockets of a VM. Their name is that of the VM.
+    Sockets,
     /// The host. Its name is `host`.
     Host,
 }
@@ -24,6 +26,7 @@ impl Subject {
             Self::Port => "port",
             Self::Uplink => "uplink",
             Self::Vm => "vm",
+            Self::Sockets => "sockets",
             Self::Host => "host",
         }
     }
@@ -83,6 +86,12 @@ pub enum Column {
     /// Bits that the port has received from uplinks, or that the uplink has received, per second, as
     /// they are on the wire.
     WireRxBitsPerS,
+    /// Connections of VMCI sockets that were open.
+    Connections,
+    /// Ends of connections at the guest that exchanged their bytes by rings.
+    Attached,
+    /// Connections of VMCI sockets opened per second.
+    OpenedPerS,
     /// Time that all vCPUs ran, in percent of one pCPU.
     RunPercent,
     /// Time that all vCPUs were ready to run and waited, in percent.

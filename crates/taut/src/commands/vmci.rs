@@ -1,11 +1,13 @@
 //! `taut vmci`.
 
 mod connections;
+mod stats;
 
 use clap::Subcommand;
 use taut_api::error::ErrorKind;
 use taut_api::path;
 use taut_api::route::Vm;
+use taut_api::statistics::Period;
 use taut_api::vm::VmciStatus;
 use taut_api::vmci::{VmciConnection, VmciSpec};
 use taut_api::word::counted;
@@ -21,6 +23,12 @@ pub(crate) enum Command {
         /// List connections instead, and whether each end uses a ring or packets
         #[arg(long)]
         connections: bool,
+    },
+    /// Show averages of connections and bytes over a period; TX is what a guest sends
+    Stats {
+        /// The period before now: a number of seconds, or a number with s, m, h or d, up to 30d
+        #[arg(long, default_value_t)]
+        period: Period,
     },
     /// Show the VMCI device of one VM
     Show {
@@ -42,6 +50,7 @@ pub(crate) fn run(command: &Command, client: &Client, format: Format) -> Outcome
             output::print(format, &all, |all| table(all));
             Ok(())
         }
+        Command::Stats { period } => stats::run(*period, client, format),
         Command::Show { name } => {
             let vm: Vm = client.get(&path::VM.of(name))?;
             let (Some(spec), Some(status)) = (&vm.spec.vm.vmci, &vm.status.vmci) else {

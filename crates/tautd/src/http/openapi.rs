@@ -55,6 +55,7 @@ use super::{
         ports::list_ports,
         statistics::port_statistics,
         statistics::vm_statistics,
+        statistics::socket_statistics,
         statistics::host_statistics,
         statistics::show_series,
         capture::capture_port,

@@ -9,7 +9,7 @@ use taut_api::error::ErrorKind;
 use taut_api::fabric::counters::PortCounters;
 use taut_api::route::PortInfo;
 use taut_api::statistics::{
-    BadPeriod, HostStatistics, Period, PortRates, PortStatistics, Series, Subject, VmStatistics,
+    BadPeriod, HostStatistics, Period, PortRates, PortStatistics, Series, SocketStatistics, Subject, VmStatistics,
 };
 use taut_api::{ApiError, Name, path};
 
@@ -33,7 +33,7 @@ pub(super) struct Which {
 
 /// Advice for a query of a series that cannot be read.
 const SERIES_HINT: &str =
-    "use subject=port, uplink or vm with name=NAME, or subject=host, and period=5m if need be";
+    "use subject=port, uplink, vm or sockets with name=NAME, or subject=host, and period=5m if need be";
 
 /// Query of a series.
 #[derive(Debug, serde::Deserialize, utoipa::IntoParams)]
@@ -43,7 +43,8 @@ pub(super) struct WhichSeries {
     /// Kind of the subject.
     #[param(inline)]
     subject: Subject,
-    /// Its name: the owner of a port (`vm/web1/nic0`), an uplink, or a VM. The host needs none.
+    /// Its name: the owner of a port (`vm/web1/nic0`), an uplink, or a VM. The
+    /// host needs none.
     #[serde(default)]
     name: String,
     /// Process of the VM, which tells apart foreign VMs with one name. Without it, one that runs
@@ -108,6 +109,21 @@ pub(super) async fn vm_statistics(
     let Query(Which { period }) = which.map_err(|error| bad_query(&error, HINT))?;
     let period = period_of(period)?;
     let all = tokio::task::spawn_blocking(move || app.statistics.vms(period)).await;
+    Ok(Json(all.map_err(|error| Failure::internal("reading statistics was interrupted", &error))??))
+}
+
+/// Returns averages of the VMCI sockets of all VMs within a period. Those of VMs that are gone are
+/// listed as long as they have samples in the period.
+#[utoipa::path(get, path = path::SOCKET_STATISTICS, tag = "Statistics", params(Which),
+    responses((status = 200, body = [SocketStatistics]), (status = 400, body = ApiError),
+        (status = 503, body = ApiError)))]
+pub(super) async fn socket_statistics(
+    State(app): State<Shared>,
+    which: Result<Query<Which>, QueryRejection>,
+) -> Result<Json<Vec<SocketStatistics>>, Failure> {
+    let Query(Which { period }) = which.map_err(|error| bad_query(&error, HINT))?;
+    let period = period_of(period)?;
+    let all = tokio::task::spawn_blocking(move || app.statistics.sockets(period)).await;
     Ok(Json(all.map_err(|error| Failure::internal("reading statistics was interrupted", &error))??))
 }
 

@@ -98,6 +98,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(View, get(), path::PORTS, ports::list_ports),
         Route::new(View, get(), path::PORT_STATISTICS, statistics::port_statistics),
         Route::new(View, get(), path::VM_STATISTICS, statistics::vm_statistics),
+        Route::new(View, get(), path::SOCKET_STATISTICS, statistics::socket_statistics),
         Route::new(View, get(), path::HOST_STATISTICS, statistics::host_statistics),
         Route::new(View, get(), path::SERIES, statistics::show_series),
         Route::new(Admin, get(), path::PORT_CAPTURE.pattern(), capture::capture_port).recorded(),

@@ -426,5 +426,5 @@ fn every_path_is_described() {
         let answer = server.send(Method::OPTIONS, &real, String::new());
         assert_eq!(answer.status, 405, "{path} is described and not there");
     }
-    assert_eq!(described["paths"].as_object().unwrap().len(), 36);
+    assert_eq!(described["paths"].as_object().unwrap().len(), 37);
 }

@@ -1,6 +1,6 @@
 //! Statistics: samples of counters, every second, and averages of any period.
 //!
-//! [`ports`], [`machines`] and [`host`] say what is read; [`thread`](self::thread) reads it every second. The
+//! [`ports`], [`sockets`], [`machines`] and [`host`] say what is read; [`thread`](self::thread) reads it every second. The
 //! samples are in a file of their own beside the store.
 
 mod gauges;
@@ -8,6 +8,7 @@ mod host;
 mod machines;
 mod ports;
 mod series;
+mod sockets;
 mod thread;
 
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use rustix::time::{ClockId, clock_gettime};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::fabric::counters::PortCounters;
-use taut_api::statistics::{HostStatistics, Period, Series, VmStatistics};
+use taut_api::statistics::{HostStatistics, Period, Series, SocketStatistics, VmStatistics};
 use taut_history::thinning::USUAL;
 use taut_history::{Clocks, FileError, History};
 
@@ -142,6 +143,11 @@ impl Statistics {
     pub(crate) fn vms(&self, period: Period) -> Result<Vec<VmStatistics>, ApiError> {
         let running = self.running().clone();
         self.read(|history| machines::statistics(history, &running, period, clocks()))
+    }
+
+    /// Returns the averages of VMCI sockets of all VMs with samples in the period.
+    pub(crate) fn sockets(&self, period: Period) -> Result<Vec<SocketStatistics>, ApiError> {
+        self.read(|history| sockets::statistics(history, period, clocks()))
     }
 
     /// Returns the averages of the host over the period.

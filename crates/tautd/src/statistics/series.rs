@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use taut_api::statistics::{Column, Period, Series, SeriesPoint, Subject};
 use taut_history::{Clocks, FileError, History, Point};
 
-use super::{host, machines, ports};
+use super::{host, machines, ports, sockets};
 
 /// Most steps of a series.
 const MOST_STEPS: u64 = 300;
@@ -40,6 +40,7 @@ pub(super) fn series(
                 ports::is_key(key) && name.strip_prefix("uplink/") == Some(asked.name.as_str())
             }
             Subject::Vm => machines::is_key(key) && *name == asked.name,
+            Subject::Sockets => sockets::is_key(key) && *name == asked.name,
             Subject::Host => *key == host::KEY,
         };
         has_name && asked.pid.is_none_or(|pid| running.get(*key) == Some(&pid))
@@ -53,6 +54,7 @@ pub(super) fn series(
     let (columns, values): (&[Column], fn(&Point) -> Vec<Option<f64>>) = match asked.subject {
         Subject::Port | Subject::Uplink => (&ports::COLUMNS, ports::values),
         Subject::Vm => (&machines::COLUMNS, machines::values),
+        Subject::Sockets => (&sockets::COLUMNS, sockets::values),
         Subject::Host => (&host::COLUMNS, host::values),
     };
     let point = |point: &Point| SeriesPoint {

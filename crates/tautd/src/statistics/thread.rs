@@ -13,7 +13,7 @@ use taut_host::observe::machines::Machines;
 
 use super::gauges::Gauges;
 use super::machines::{self, Named};
-use super::{Sources, Statistics, clocks, host, ports};
+use super::{Sources, Statistics, clocks, host, ports, sockets};
 
 /// Time between two samples in ms.
 const EVERY: u64 = 1000;
@@ -83,6 +83,17 @@ pub(super) fn sample(
             match sources.counters.port_words(port) {
                 Ok(words) => history.record(now.since_boot, &key, &owner, &ports::reading(&words)),
                 Err(error) => tracing::warn!(owner, %error, "a port's counters cannot be read"),
+            }
+            keys.insert(key);
+        }
+        for (vm, port) in sockets::existing(&state.desired) {
+            let key = sockets::key(port, &vm);
+            match sources.counters.port_words(port) {
+                Ok(words) => {
+                    let reading = sockets::reading(&words, gauges.begin(&key, now.since_boot));
+                    history.record(now.since_boot, &key, &vm, &reading);
+                }
+                Err(error) => tracing::warn!(vm, %error, "a VM's VMCI counters cannot be read"),
             }
             keys.insert(key);
         }

@@ -25,10 +25,11 @@ fn every_port_has_statistics_and_a_bad_period_is_refused() {
     let series = "/v1/statistics/series";
     let lost = ["no port `external/gen` has samples of the last 5m", "after two seconds"];
     server.get(&format!("{series}?subject=port&name=external/gen")).refuses(404, &lost);
-    server.get(&format!("{series}?subject=disk&name=x")).refuses(400, &["subject=port, uplink or vm"]);
+    server.get(&format!("{series}?subject=disk&name=x")).refuses(400, &["subject=port, uplink, vm or sockets"]);
     server.get(&format!("{series}?subject=vm")).refuses(404, &["no vm ``"]);
-    server.get(&format!("{series}?name=x")).refuses(400, &["subject=port, uplink or vm"]);
+    server.get(&format!("{series}?name=x")).refuses(400, &["subject=port, uplink, vm or sockets"]);
     server.get(&format!("{series}?subject=host")).refuses(404, &["no host"]);
+    assert_eq!(server.get("/v1/statistics/sockets").is(200), json!([]));
     let host = server.get("/v1/statistics/host?period=1h").is(200);
     assert_eq!((&host["covered_ms"], host.get("cpu_busy_percent")), (&json!(0), None), "no sample yet");
     server.get("/v1/statistics/host?period=0").refuses(400, &["`0` is not a period"]);
