@@ -7,6 +7,7 @@ use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::fabric::config::{SocketWorker, WorkerConfig, WorkerMode};
 use taut_api::placement::Numbers;
+use taut_api::statistics::Period;
 
 use crate::confine::FIRST_USER;
 
@@ -58,6 +59,11 @@ pub(crate) struct Args {
     /// taut's, too
     #[arg(long, value_name = "UID", default_value_t = FIRST_USER, value_parser = user)]
     pub(crate) first_user: u32,
+    /// How long statistics keep samples: those of each second, of each 20 s and of each 5 minutes,
+    /// such as 1h,1d,30d. At most 1d,30d,366d; none less than the one before. A sample of a port
+    /// takes up to 100 bytes
+    #[arg(long, value_name = "TIMES", default_value = "1h,1d,30d", value_parser = history)]
+    pub(crate) history: [Period; 3],
     /// Print the OpenAPI description of the HTTP API and exit
     #[arg(long)]
     pub(crate) print_openapi: bool,
@@ -84,6 +90,22 @@ fn user(text: &str) -> Result<u32, &'static str> {
         .ok()
         .filter(usable)
         .ok_or("write a number from 1 to 4294901759, with 65535 unused ones behind it")
+}
+
+/// Most time for which samples of each density are kept.
+const MOST_HISTORY: [Period; 3] = [Period::DAY, Period::days(30), Period::LONGEST];
+
+/// Reads the times for which samples are kept.
+fn history(text: &str) -> Result<[Period; 3], String> {
+    let times: Result<Vec<Period>, _> = text.split(',').map(str::parse).collect();
+    let times = times.map_err(|error| error.to_string())?;
+    let times: [Period; 3] =
+        times.try_into().map_err(|_| "write three times, such as 1h,1d,30d".to_owned())?;
+    if times[0] < Period::MINUTE || !times.is_sorted() {
+        return Err("the first time is at least 1m, and none is less than the one before".to_owned());
+    }
+    let too_long = times.iter().zip(MOST_HISTORY).find(|(time, most)| **time > *most);
+    too_long.map_or(Ok(times), |(time, most)| Err(format!("{time} is too long: at most {most} there")))
 }
 
 /// Reads a number, and says what is wrong with anything else.
@@ -139,6 +161,30 @@ impl Args {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_of_statistics_have_bounds() {
+        let read = |text: &str| {
+            Args::try_parse_from(["tautd", "--history", text])
+                .map(|args| args.history.map(|time| time.ms() / 1000))
+                .map_err(|error| error.to_string())
+        };
+        let usual = Args::try_parse_from(["tautd"]).unwrap().history;
+        assert_eq!(usual.map(|time| time.to_string()), ["1h", "1d", "30d"]);
+        assert_eq!(read("1d,30d,366d").unwrap(), [86_400, 2_592_000, 31_622_400]);
+        assert_eq!(read("60,60,60").unwrap(), [60; 3]);
+        for (wrong, why) in [
+            ("1h,1d", "write three times, such as 1h,1d,30d"),
+            ("1h,1d,soon", "`soon` is not a period"),
+            ("2d,3d,30d", "2d is too long: at most 1d there"),
+            ("1h,31d,60d", "31d is too long: at most 30d there"),
+            ("1d,1h,30d", "none is less than the one before"),
+            ("30s,1d,30d", "at least 1m"),
+        ] {
+            let error = read(wrong).unwrap_err();
+            assert!(error.contains(why), "{wrong}: {error}");
+        }
+    }
 
     #[test]
     fn what_is_not_a_number_is_told_in_words() {

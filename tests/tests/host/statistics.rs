@@ -120,7 +120,7 @@ fn averages_are_those_of_a_known_load_and_a_killed_daemon_loses_nothing() {
         statistics(&rig.taut, "external/a", "5m").filter(|found| found.get("port").is_none())
     });
     assert_eq!(count(&gone["counted"], "tx_frames"), all);
-    let refused = rig.taut.refused(["net", "stats", "--period", "31d"]);
+    let refused = rig.taut.refused(["net", "stats", "--period", "367d"]);
     assert!(refused.contains("is not a period"), "{refused}");
 }
 

@@ -20,19 +20,28 @@ pub use series::{Column, Series, SeriesPoint, Subject};
 pub use sockets::SocketStatistics;
 
 /// A period in seconds: written `300`, `5m`, `1h` or `7d`. It ends now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(u64);
 
 /// Why a text is no period.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a period: write a number of seconds, or a number with s, m, h or d, up to 30d")]
+#[error("`{0}` is not a period: write a number of seconds, or a number with s, m, h or d, up to 366d")]
 pub struct BadPeriod(String);
 
 impl Period {
     /// The period of ESX's Network page: five minutes.
     pub const USUAL: Self = Self(300);
-    /// The time for which samples are kept: 30 days.
-    pub const LONGEST: Self = Self(30 * 86_400);
+    /// The longest time for which samples can be kept: 366 days.
+    pub const LONGEST: Self = Self(366 * 86_400);
+    /// A minute.
+    pub const MINUTE: Self = Self(60);
+    /// A day.
+    pub const DAY: Self = Self::days(1);
+
+    /// Returns a period of some days, at most 366.
+    pub const fn days(days: u64) -> Self {
+        Self(days * 86_400)
+    }
 
     /// Returns the period in milliseconds.
     pub const fn ms(self) -> u64 {
@@ -235,7 +244,8 @@ mod tests {
         for (text, seconds) in [("300", 300), ("45s", 45), ("5m", 300), ("1h", 3600), ("30d", 2_592_000)] {
             assert_eq!(read(text).unwrap().ms(), seconds * 1000);
         }
-        for text in ["", "0", "m", "-1", "31d", "1w", "5 m", "99999999999999999999", "9999999999999999999d"] {
+        for text in ["", "0", "m", "-1", "367d", "1w", "5 m", "99999999999999999999", "9999999999999999999d"]
+        {
             assert!(read(text).is_err(), "{text}");
         }
         assert_eq!(

@@ -22,7 +22,7 @@ pub(crate) enum Command {
     Show,
     /// Show averages of pCPUs, memory and swapping over a period
     Stats {
-        /// The period before now: a number of seconds, or a number with s, m, h or d, up to 30d
+        /// The period before now: a number of seconds, or a number with s, m, h or d, up to 366d
         #[arg(long, default_value_t)]
         period: Period,
     },

@@ -17,7 +17,7 @@ pub(crate) enum Command {
     Stats {
         /// Ports by number, owner (vm/web1/nic0) or first part of it (vm/web1); all by default
         ports: Vec<String>,
-        /// The period before now: a number of seconds, or a number with s, m, h or d, up to 30d
+        /// The period before now: a number of seconds, or a number with s, m, h or d, up to 366d
         #[arg(long, default_value_t)]
         period: Period,
     },

@@ -26,7 +26,7 @@ pub(crate) enum Command {
     },
     /// Show averages of connections and bytes over a period; TX is what a guest sends
     Stats {
-        /// The period before now: a number of seconds, or a number with s, m, h or d, up to 30d
+        /// The period before now: a number of seconds, or a number with s, m, h or d, up to 366d
         #[arg(long, default_value_t)]
         period: Period,
     },

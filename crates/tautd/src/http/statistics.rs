@@ -9,7 +9,8 @@ use taut_api::error::ErrorKind;
 use taut_api::fabric::counters::PortCounters;
 use taut_api::route::PortInfo;
 use taut_api::statistics::{
-    BadPeriod, HostStatistics, Period, PortRates, PortStatistics, Series, SocketStatistics, Subject, VmStatistics,
+    BadPeriod, HostStatistics, Period, PortRates, PortStatistics, Series, SocketStatistics, Subject,
+    VmStatistics,
 };
 use taut_api::{ApiError, Name, path};
 
@@ -25,7 +26,7 @@ const HINT: &str = "use period=SECONDS, or a number with s, m, h or d: period=5m
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// The period before now: a number of seconds, or a number with `s`, `m`, `h` or `d`; up to 30
+    /// The period before now: a number of seconds, or a number with `s`, `m`, `h` or `d`; up to 366
     /// days. Five minutes by default.
     #[serde(default)]
     period: Option<String>,
@@ -51,7 +52,7 @@ pub(super) struct WhichSeries {
     /// comes first, and then the one that was sampled last.
     #[serde(default)]
     pid: Option<u32>,
-    /// The period before now: a number of seconds, or a number with `s`, `m`, `h` or `d`; up to 30
+    /// The period before now: a number of seconds, or a number with `s`, `m`, `h` or `d`; up to 366
     /// days. Five minutes by default.
     #[serde(default)]
     period: Option<String>,
@@ -90,7 +91,13 @@ pub(super) async fn port_statistics(
             let new = CountedPort { port, owner: owner.clone(), covered_ms: 0, to_ms, counters };
             let statistics = statistics_of(counted.remove(&(port, owner)).unwrap_or(new));
             let traffic_class = class(&vswitch, portgroup.as_ref());
-            PortStatistics { port: Some(port), vswitch: Some(vswitch), portgroup, traffic_class, ..statistics }
+            PortStatistics {
+                port: Some(port),
+                vswitch: Some(vswitch),
+                portgroup,
+                traffic_class,
+                ..statistics
+            }
         })
         .collect();
     all.extend(counted.into_values().map(statistics_of));

@@ -19,6 +19,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use taut_api::machine::VmAccelerator;
 use taut_api::role::Role;
+use taut_api::statistics::Period;
 use taut_api::vm::VmKind;
 use taut_plan::facts::{Process, VmSeen};
 use tempfile::TempDir;
@@ -43,7 +44,7 @@ impl Server {
             store: Arc::new(Store::open(dir.path()).unwrap()),
             board,
             counters: Arc::new(Counters::open(&dir.path().join("counters")).unwrap()),
-            statistics: Arc::new(Statistics::open(dir.path())),
+            statistics: Arc::new(Statistics::open(dir.path(), [Period::DAY; 3])),
             inbox,
             refusals: Refusals::default(),
             roles: Arc::new(Roles::of_users([

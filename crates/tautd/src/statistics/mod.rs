@@ -22,7 +22,7 @@ use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::fabric::counters::PortCounters;
 use taut_api::statistics::{HostStatistics, Period, Series, SocketStatistics, VmStatistics};
-use taut_history::thinning::USUAL;
+use taut_history::thinning::{DENSITIES, Density, USUAL};
 use taut_history::{Clocks, FileError, History};
 
 use crate::board::Board;
@@ -53,6 +53,7 @@ pub(crate) struct Sources {
 #[derive(Debug)]
 pub(crate) struct Statistics {
     path: PathBuf,
+    densities: [Density; DENSITIES],
     history: Mutex<Result<History, ApiError>>,
     /// Processes of the VMs that ran at the last sample, by key.
     running: Mutex<BTreeMap<String, u32>>,
@@ -80,12 +81,18 @@ pub(crate) struct CountedPort {
 impl Statistics {
     /// Opens the samples. A file that is damaged, or of another version, is put aside. If the file
     /// cannot be opened, there are no statistics, and requests for them say why.
-    pub(crate) fn open(state_dir: &Path) -> Self {
+    /// `kept` are the times for which samples are kept, from the densest to the thinnest.
+    pub(crate) fn open(state_dir: &Path, kept: [Period; DENSITIES]) -> Self {
         let path = state_dir.join(FILE);
-        let opened = open(&path).or_else(|error| begin_anew(&path, error));
+        let mut densities = USUAL;
+        for (density, kept) in densities.iter_mut().zip(kept) {
+            density.kept = kept.ms();
+        }
+        let opened = open(&path, densities).or_else(|error| begin_anew(&path, densities, error));
         let history = Mutex::new(opened.map_err(|error| unusable(&path, &error)));
         Self {
             path,
+            densities,
             history,
             running: Mutex::default(),
             write_failed: AtomicBool::new(false),
@@ -130,7 +137,8 @@ impl Statistics {
             tracing::warn!(error = cause, "{failure}");
         }
         if error.is_of_the_file() {
-            *kept = begin_anew(&self.path, error).map_err(|error| unusable(&self.path, &error));
+            let begun = begin_anew(&self.path, self.densities, error);
+            *kept = begun.map_err(|error| unusable(&self.path, &error));
         }
     }
 
@@ -182,13 +190,13 @@ impl Statistics {
     }
 }
 
-fn open(path: &Path) -> Result<History, FileError> {
+fn open(path: &Path, densities: [Density; DENSITIES]) -> Result<History, FileError> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    History::open(path, USUAL, boot.trim(), clocks())
+    History::open(path, densities, boot.trim(), clocks())
 }
 
 /// Puts a file aside that is at fault itself, and begins a new one.
-fn begin_anew(path: &Path, error: FileError) -> Result<History, FileError> {
+fn begin_anew(path: &Path, densities: [Density; DENSITIES], error: FileError) -> Result<History, FileError> {
     if !error.is_of_the_file() {
         return Err(error);
     }
@@ -203,7 +211,7 @@ fn begin_anew(path: &Path, error: FileError) -> Result<History, FileError> {
     }
     let cause: &dyn std::error::Error = &error;
     tracing::warn!(error = cause, aside = ?with_end(UNUSABLE), "statistics begin anew");
-    open(path)
+    open(path, densities)
 }
 
 /// Returns the answer to requests while the file cannot be used.

@@ -99,23 +99,14 @@ pub(super) fn statistics(
     for (key, vm) in history.subjects_since(begin).filter(|(key, _)| is_key(key)) {
         let Some(counted) = history.counted(key, begin, end)? else { continue };
         let to_ms = history.timeline().wall(counted.to, now);
-        all.push(SocketStatistics {
-            vm: vm.to_owned(),
-            to_ms,
-            ..averages(&counted.values, counted.ms())
-        });
+        all.push(SocketStatistics { vm: vm.to_owned(), to_ms, ..averages(&counted.values, counted.ms()) });
     }
     Ok(all)
 }
 
 /// Meaning of [`values`].
-pub(super) const COLUMNS: [Column; 5] = [
-    Column::RxBitsPerS,
-    Column::TxBitsPerS,
-    Column::Connections,
-    Column::Attached,
-    Column::OpenedPerS,
-];
+pub(super) const COLUMNS: [Column; 5] =
+    [Column::RxBitsPerS, Column::TxBitsPerS, Column::Connections, Column::Attached, Column::OpenedPerS];
 
 /// Returns the values of a point in a device's series.
 pub(super) fn values(point: &Point) -> Vec<Option<f64>> {
@@ -159,7 +150,8 @@ mod tests {
         assert_eq!((db.vm.as_str(), db.covered_ms, db.to_ms), ("db", 30_000, now.wall));
         assert_eq!((db.connections, db.attached, db.opened_per_s), (Some(2.5), Some(1.0), 5.0));
         assert_eq!((db.rx_bits_per_s, db.tx_bits_per_s), (8000.0, 0.0));
-        let counted = VmciCounters { opened: 150, rx_bytes: 30_000, ring_rx_bytes: 27_000, ..Default::default() };
+        let counted =
+            VmciCounters { opened: 150, rx_bytes: 30_000, ring_rx_bytes: 27_000, ..Default::default() };
         assert_eq!(db.counted, counted);
         let end = history.timeline().position(60_000);
         let series = history.series(&key, end - 30_000, end, 300).unwrap();

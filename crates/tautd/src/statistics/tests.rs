@@ -19,6 +19,11 @@ struct Daemon {
     statistics: Statistics,
 }
 
+/// Opens the samples in a folder. All are kept for a day.
+fn open(state_dir: &Path) -> Statistics {
+    Statistics::open(state_dir, [Period::DAY; 3])
+}
+
 fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
@@ -43,7 +48,7 @@ impl Daemon {
         ] {
             sources.store.write(|_| Ok(change)).unwrap();
         }
-        let statistics = Statistics::open(dir.path());
+        let statistics = open(dir.path());
         Self { dir, sources, statistics }
     }
 
@@ -107,8 +112,8 @@ fn a_counter_that_begins_again_and_a_killed_daemon_make_no_false_rate() {
     daemon.sample(1);
     // The daemon is killed: its last sample was not written. The next daemon finds that the counter
     // has begun again.
-    daemon.statistics = Statistics::open(&daemon.dir.path().join("absent"));
-    daemon.statistics = Statistics::open(daemon.dir.path());
+    daemon.statistics = open(&daemon.dir.path().join("absent"));
+    daemon.statistics = open(daemon.dir.path());
     daemon.count(0, 70);
     daemon.sample(30);
     assert_eq!(daemon.counted("1m", 30).unwrap().counters.rx_frames, 70);
@@ -137,8 +142,8 @@ fn a_series_has_a_point_for_each_step_and_none_where_nobody_took_samples() {
     let dropped = PortWord::TxDrops as usize + DropReason::UnknownUnicast as usize;
     for second in (0..=60).chain(100..=120) {
         if second == 100 {
-            daemon.statistics = Statistics::open(&daemon.dir.path().join("absent"));
-            daemon.statistics = Statistics::open(daemon.dir.path());
+            daemon.statistics = open(&daemon.dir.path().join("absent"));
+            daemon.statistics = open(daemon.dir.path());
         }
         daemon.count(PortWord::TxFrames as usize, 1000 * second);
         daemon.count(PortWord::TxBytes as usize, 64_000 * second);
@@ -181,15 +186,15 @@ fn a_file_that_is_no_history_is_put_aside() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join(FILE), "something else, and longer than a header of SQLite".repeat(9))
         .unwrap();
-    let statistics = Statistics::open(dir.path());
+    let statistics = open(dir.path());
     assert!(statistics.ports(Period::USUAL).unwrap().is_empty());
     assert!(dir.path().join(format!("{FILE}{UNUSABLE}")).exists());
     assert!(dir.path().join(FILE).exists());
     // An error that is not of the file leaves the file where it is.
     std::fs::create_dir_all(dir.path().join("other").join(FILE)).unwrap();
-    assert!(Statistics::open(&dir.path().join("other")).ports(Period::USUAL).is_err());
+    assert!(open(&dir.path().join("other")).ports(Period::USUAL).is_err());
     assert!(dir.path().join("other").join(FILE).exists());
-    let statistics = Statistics::open(&dir.path().join("absent"));
+    let statistics = open(&dir.path().join("absent"));
     let error = statistics.ports(Period::USUAL).unwrap_err();
     assert!(error.hint.contains("history.db"), "{error}");
 }

@@ -17,7 +17,7 @@ const MUCH_THROTTLED: f64 = 0.1;
 pub(crate) struct Args {
     /// Names of VMs, also of those that another program has started; all by default
     names: Vec<String>,
-    /// The period before now: a number of seconds, or a number with s, m, h or d, up to 30d
+    /// The period before now: a number of seconds, or a number with s, m, h or d, up to 366d
     #[arg(long, default_value_t)]
     period: Period,
 }

@@ -15,7 +15,10 @@ pub(super) fn run(period: Period, client: &Client, format: Format) -> Outcome {
 fn table(vms: &[SocketStatistics]) -> String {
     let rows: Vec<_> = vms.iter().map(row).collect();
     output::table(
-        ["VM", "SECONDS", "CONNS", "BY RINGS", "OPENED/s", "MbTX/s", "MbRX/s", "PKTTX/s", "PKTRX/s", "STALLS"],
+        [
+            "VM", "SECONDS", "CONNS", "BY RINGS", "OPENED/s", "MbTX/s", "MbRX/s", "PKTTX/s", "PKTRX/s",
+            "STALLS",
+        ],
         &rows,
     )
 }
