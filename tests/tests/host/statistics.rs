@@ -213,6 +213,16 @@ fn a_cpu_limit_and_the_memory_of_a_foreign_vm_are_seen() {
     assert!((throttled - real).abs() < 10.0, "the kernel says {real} %: {found}");
     assert!(number(&found, "run_percent") < 36.0, "{found}");
     assert!(number(&found, "ready_percent") > 0.9 * throttled, "for the kernel it was ready: {found}");
+    let host = taut.json(["host", "stats", "--period", "10s"]);
+    let all = ["cpu_busy_percent", "cpu_idle_percent", "cpu_steal_percent"].map(|key| number(&host, key));
+    assert!((all.iter().sum::<f64>() - 100.0).abs() < 0.1, "{host}");
+    let pcpus = std::thread::available_parallelism().unwrap().get() as f64;
+    assert!(all[0] > 0.8 * number(&found, "run_percent") / pcpus, "the VM is a part of it: {host}");
+    let memory = number(&host, "memory_used_bytes") + number(&host, "memory_available_bytes");
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
+    let total = total.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0;
+    assert!((memory / total - 1.0).abs() < 0.01, "{total} bytes: {host}");
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     let resident = resident.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0;
