@@ -183,11 +183,10 @@ mod tests {
         };
         let vm = TrafficClass::VirtualMachine;
         let ports = [of(vm, 37_500_000), of(TrafficClass::Nfs, 3_750_000), of(vm, 75_000_000)];
-        insta::assert_snapshot!(classes(&ports), @r"
-
+        insta::assert_snapshot!(classes(&ports).trim_start(), @r"
         VSWITCH  CLASS           WIRE MbTX/s  WIRE MbRX/s
-        out      nfs             0.10         0
-        out      virtualmachine  3.00         0
+        out      nfs                    0.10            0
+        out      virtualmachine         3.00            0
         ");
         assert_eq!(classes(&[port(Some(1), "vm/a/nic0", PortCounters::default())]), "");
     }

@@ -52,6 +52,12 @@ impl Sums {
         self.grow(number, self.ms);
     }
 
+    /// Sets a counter. If it cannot be read the next time, it keeps its value: without one, the
+    /// history would take it for a counter that began again.
+    pub(super) fn set(&mut self, number: u8, counter: u64) {
+        self.sums.set(number, counter);
+    }
+
     fn grow(&mut self, number: u8, by: u64) {
         self.sums.grow(&Values::new([(number, by)]));
     }

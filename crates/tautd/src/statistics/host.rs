@@ -33,7 +33,7 @@ const SWAP_TIME: u8 = 11;
 pub(super) fn reading(load: &Load, sums: &mut Sums) -> Values {
     let mut values = Values::new([(BUSY, load.busy_ms), (IDLE, load.idle_ms), (STEAL, load.steal_ms)]);
     if let Some(us) = load.waiting_us {
-        values.set(WAITING, us);
+        sums.set(WAITING, us);
         sums.add_time(WAITING_TIME);
     }
     if let Some(HostMemory { used, available, swap_used }) = load.memory {
@@ -43,8 +43,8 @@ pub(super) fn reading(load: &Load, sums: &mut Sums) -> Values {
         sums.add_time(MEMORY_TIME);
     }
     if let Some(Swapping { read, written }) = load.swap {
-        values.set(SWAP_IN, read);
-        values.set(SWAP_OUT, written);
+        sums.set(SWAP_IN, read);
+        sums.set(SWAP_OUT, written);
         sums.add_time(SWAP_TIME);
     }
     values.grow(sums.values());
@@ -139,7 +139,7 @@ mod tests {
                 busy_ms: 500 * second,
                 idle_ms: 1400 * second,
                 steal_ms: 100 * second,
-                waiting_us: (second > 45).then_some(250_000 * second),
+                waiting_us: (second != 45).then_some(250_000 * second),
                 memory: Some(HostMemory { used: 3 << 40, available: 1 << 30, swap_used: 0 }),
                 swap: Some(Swapping { read: 8192 * second, written: 0 }),
             };
@@ -156,6 +156,7 @@ mod tests {
         let end = history.timeline().position(60_000);
         let series = history.series(KEY, end - 30_000, end, 300).unwrap();
         let waiting: Vec<_> = series.points.iter().map(|point| values(point)[3]).collect();
-        assert_eq!((waiting[2], waiting[29]), (None, Some(25.0)));
+        assert_eq!((waiting[14], waiting[29]), (None, Some(25.0)), "nobody read it in second 45");
+        assert_eq!(found.cpu_waiting_percent, Some(25.0), "it did not begin again");
     }
 }

@@ -80,12 +80,12 @@ pub(super) fn reading(machine: &Machine, sums: &mut Sums) -> Values {
         sums.add_time(MEMORY_TIME);
     }
     if let Some(ns) = machine.throttled_ns {
-        values.set(THROTTLED, ns);
+        sums.set(THROTTLED, ns);
         sums.add_time(THROTTLED_TIME);
     }
     if let Some(Disk { read, written }) = machine.disk {
-        values.set(DISK_READ, read);
-        values.set(DISK_WRITTEN, written);
+        sums.set(DISK_READ, read);
+        sums.set(DISK_WRITTEN, written);
         sums.add_time(DISK_TIME);
     }
     values.grow(sums.values());

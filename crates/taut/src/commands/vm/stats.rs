@@ -145,10 +145,11 @@ mod tests {
             ..busy.clone()
         };
         insta::assert_snapshot!(table(&[busy, nameless]), @r"
-        NAME                 PID   SECONDS  VCPUS  %RUN  %RDY  MAX %RDY  RDY MS/20S  %SYS
-        db (foreign)         712       300      2  62.2  52.7      49.7        9940   4.2
-        process 9 (foreign)  gone      300      -     -     -         -           -   4.2
+        NAME                 PID   SECONDS  VCPUS  %RUN  %RDY  MAX %RDY  RDY MS/20S  %MLMTD  %SYS   MiB  SWAP MiB  MBRD/s  MBWR/s
+        db (foreign)         712       300      2  62.2  52.7      49.7        9940    12.3   4.2  1536         0    1.23    0.00
+        process 9 (foreign)  gone      300      -     -     -         -           -       -   4.2     -         -       -       -
         db: vCPU 0 was ready to run and waited for a pCPU for 49.7 % of the time
+        db: its CPU limit kept it from running for 12.3 % of a pCPU
         process 9: QEMU does not name its threads (debug-threads=on), so %SYS has its vCPUs
         ");
     }
