@@ -1,8 +1,9 @@
 //! A QEMU whose vCPUs never rest, started as a program other than taut would start it.
 
+use std::path::Path;
 use std::process::Command;
 
-use crate::{Background, Taut};
+use crate::Background;
 
 /// Memory of the machine.
 const MEMORY: &str = "32M";
@@ -13,12 +14,13 @@ const OTHERS: u16 = 0x7000;
 /// A jump to itself.
 const SPIN: [u8; 2] = [0xeb, 0xfe];
 
-/// Starts a machine with so many vCPUs on pCPU 0. All of them jump in place.
+/// Starts a machine with so many vCPUs on pCPU 0. All of them jump in place. Its disk is a file in
+/// this folder.
 ///
 /// # Panics
 /// If QEMU is not installed.
-pub fn busy_machine(taut: &Taut, name: &str, vcpus: u32) -> Background {
-    let disk = taut.dir().join(format!("{name}.img"));
+pub fn busy_machine(folder: &Path, name: &str, vcpus: u32) -> Background {
+    let disk = folder.join(format!("{name}.img"));
     std::fs::write(&disk, sector()).expect("the test's folder can be written");
     let drive = format!("file={},format=raw", disk.display());
     let mut command = Command::new("taskset");

@@ -86,6 +86,8 @@ enum Command {
     Host(commands::host::Command),
     /// Measure how much of its pCPUs a VM really gets, and what disturbs it
     Latency(commands::latency::Args),
+    /// Watch the host, its VMs and ports, as with esxtop; needs no daemon except for ports
+    Top(commands::top::Args),
     /// Check host, VM or guest against best practices
     #[command(subcommand)]
     Check(commands::check::Command),
@@ -140,6 +142,7 @@ fn run(cli: Cli) -> Result<ExitCode, ApiError> {
         Command::Bench(command) => bench::run(command, &client, format),
         Command::Host(command) => commands::host::run(&command, &client, out),
         Command::Latency(args) => commands::latency::run(&args, &client, format),
+        Command::Top(args) => commands::top::run(&args, client),
         // The exit status of `taut check` is its answer.
         Command::Check(command) => return Ok(commands::check::run(&command, &client, format)),
         Command::Daemon(command) => commands::daemon::run(&command, &client, out),

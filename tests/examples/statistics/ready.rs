@@ -17,7 +17,7 @@ const TRACED: &str = "trace=open,openat,openat2,kill,tgkill,tkill,pidfd_open,pid
 /// Watches for so many seconds.
 pub(crate) fn run(seconds: u64) -> Outcome<Value> {
     let taut = Taut::start();
-    let machine = busy_machine(&taut, "busy", 2);
+    let machine = busy_machine(taut.dir(), "busy", 2);
     let period = format!("{seconds}s");
     let find = || {
         let all = taut.json(["vm", "stats", "--period", &period]);

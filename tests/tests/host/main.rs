@@ -34,6 +34,7 @@ mod shape;
 mod shares;
 mod statistics;
 mod teams;
+mod top;
 mod uplink;
 mod uplink_busy;
 mod uplink_xdp;

@@ -127,7 +127,7 @@ fn averages_are_those_of_a_known_load_and_a_killed_daemon_loses_nothing() {
 #[test]
 fn ready_times_of_foreign_vms_are_seen_without_asking_anybody() {
     let taut = Taut::start();
-    let machines = ["busy1", "busy2"].map(|name| busy_machine(&taut, name, 1));
+    let machines = ["busy1", "busy2"].map(|name| busy_machine(taut.dir(), name, 1));
     let pids = machines.each_ref().map(|machine| u64::from(machine.id()));
     let percent = |vm: &Value, key: &str| vm["vcpus"][0][key].as_f64().unwrap_or(0.0);
     let busy = |vm: &Value| percent(vm, "run_percent") + percent(vm, "ready_percent");
@@ -195,7 +195,7 @@ fn a_cpu_limit_and_the_memory_of_a_foreign_vm_are_seen() {
     }
     let taut = Taut::start();
     // Fields are dropped in their order: the machine before its group.
-    let machine = busy_machine(&taut, "limited", 1);
+    let machine = busy_machine(taut.dir(), "limited", 1);
     let pid = machine.id();
     let mut limited = (machine, None);
     let group = &*limited.1.insert(Limited::enter(pid));

@@ -15,6 +15,40 @@ pub(crate) struct Schedstat {
     pub(crate) times: u64,
 }
 
+/// What `stat` says of a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) name: String,
+    /// True if it is a kernel thread.
+    pub(crate) kernel: bool,
+    /// The pCPU that it last ran on.
+    pub(crate) cpu: u32,
+    /// Time that it waited for block devices, in clock ticks; 0 unless the kernel accounts for
+    /// delays (`kernel.task_delayacct`).
+    pub(crate) block_ticks: u64,
+}
+
+/// `PF_KTHREAD`, a flag of kernel threads.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// Reads `stat` in the folder of a thread, unless the thread has ended.
+pub(crate) fn stat(thread: &Path) -> Option<Stat> {
+    // A name need not be UTF-8.
+    let bytes = fs::read(thread.join("stat")).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    // The name is in parentheses and may itself hold parentheses.
+    let (head, rest) = text.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    // Fields are numbered from 1; the first two are cut off.
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    Some(Stat {
+        name: head.split_once('(')?.1.to_owned(),
+        kernel: field(9)? & KERNEL_THREAD != 0,
+        cpu: field(39)?.try_into().ok()?,
+        block_ticks: field(42).unwrap_or(0),
+    })
+}
+
 /// Returns the folders of processes in `/proc`, or of threads in `/proc/PID/task`, by number.
 pub(crate) fn numbered(folder: &Path) -> BTreeMap<u32, PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -35,38 +69,61 @@ pub(crate) fn started(process: &Path) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Memory of a process in bytes.
+/// Memory of a process in bytes. A part that the kernel does not tell is 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct MemoryUse {
     /// Memory of the host that the process has, huge pages included.
     pub resident: u64,
-    /// Memory of the process that is swapped out.
+    /// The part of it that is shared with other processes, as a guest's memory is with the fabric.
+    pub shared: u64,
+    /// The part of it that is huge pages of hugetlbfs.
+    pub huge: u64,
+    /// Memory that cannot be swapped.
+    pub locked: u64,
+    /// Memory of the process that is swapped out; that of shared memory is not in it.
     pub swapped: u64,
 }
 
 /// Bytes that a process has moved to and from disks since it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Disk {
+pub struct DiskUse {
     /// Bytes read. What the page cache had is not among them.
     pub read: u64,
     /// Bytes written, also those that are still in the page cache.
     pub written: u64,
+    /// System calls that read, also from sockets and event descriptors.
+    pub reads: u64,
+    /// System calls that write.
+    pub writes: u64,
 }
 
 /// Reads in the folder of a process which memory it has.
-pub(crate) fn memory(process: &Path) -> Option<Memory> {
+pub(crate) fn memory(process: &Path) -> Option<MemoryUse> {
     let text = fs::read_to_string(process.join("status")).ok()?;
-    // The kernel counts huge pages apart.
-    let bytes = |name| Some(value(&text, name)?.saturating_mul(1024));
-    let resident = bytes("VmRSS:")?.saturating_add(bytes("HugetlbPages:").unwrap_or(0));
-    Some(Memory { resident, swapped: bytes("VmSwap:").unwrap_or(0) })
+    let known = |name| Some(value(&text, name)?.saturating_mul(1024));
+    let bytes = |name| known(name).unwrap_or(0);
+    let huge = bytes("HugetlbPages:");
+    Some(MemoryUse {
+        // The kernel counts huge pages apart.
+        resident: known("VmRSS:")?.saturating_add(huge),
+        shared: bytes("RssFile:").saturating_add(bytes("RssShmem:")),
+        huge,
+        locked: bytes("VmLck:"),
+        swapped: bytes("VmSwap:"),
+    })
 }
 
 /// Reads in the folder of a process what it has moved to and from disks. That takes the permission
 /// to trace the process.
-pub(crate) fn disk(process: &Path) -> Option<Disk> {
+pub(crate) fn disk(process: &Path) -> Option<DiskUse> {
     let text = fs::read_to_string(process.join("io")).ok()?;
-    Some(Disk { read: value(&text, "read_bytes:")?, written: value(&text, "write_bytes:")? })
+    let calls = |name| value(&text, name).unwrap_or(0);
+    Some(DiskUse {
+        read: value(&text, "read_bytes:")?,
+        written: value(&text, "write_bytes:")?,
+        reads: calls("syscr:"),
+        writes: calls("syscw:"),
+    })
 }
 
 /// Returns the number behind a name at the begin of a line.
@@ -83,12 +140,22 @@ mod tests {
     fn memory_and_disk_are_read_by_name() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!((memory(folder.path()), disk(folder.path())), (None, None));
-        let status = "Name:\tVmRSS: 7\nVmRSS:\t    2076 kB\nHugetlbPages:\t  4096 kB\nVmSwap:\t 12 kB\n";
+        let status = "Name:\tVmRSS: 7\nVmLck:\t 8 kB\nVmRSS:\t    2076 kB\nRssFile:\t 20 kB\n\
+                      RssShmem:\t 30 kB\nHugetlbPages:\t  4096 kB\nVmSwap:\t 12 kB\n";
         fs::write(folder.path().join("status"), status).unwrap();
-        let io = "rchar: 9\nread_bytes: 8192\nwrite_bytes: 512\ncancelled_write_bytes: 7\n";
+        let io = "rchar: 9\nsyscr: 3\nsyscw: 4\nread_bytes: 8192\nwrite_bytes: 512\n\
+                  cancelled_write_bytes: 7\n";
         fs::write(folder.path().join("io"), io).unwrap();
-        assert_eq!(memory(folder.path()), Some(Memory { resident: 6172 << 10, swapped: 12 << 10 }));
-        assert_eq!(disk(folder.path()), Some(Disk { read: 8192, written: 512 }));
+        let expected = MemoryUse {
+            resident: 6172 << 10,
+            shared: 50 << 10,
+            huge: 4096 << 10,
+            locked: 8 << 10,
+            swapped: 12 << 10,
+        };
+        assert_eq!(memory(folder.path()), Some(expected));
+        let expected = DiskUse { read: 8192, written: 512, reads: 3, writes: 4 };
+        assert_eq!(disk(folder.path()), Some(expected));
         // A process that is ending has no memory any more.
         fs::write(folder.path().join("status"), "Name:\tqemu\n").unwrap();
         assert_eq!(memory(folder.path()), None);

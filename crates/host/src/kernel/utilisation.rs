@@ -104,6 +104,17 @@ impl CpuTimes {
         })
     }
 
+    /// Returns the busy time of each pCPU since `earlier`, in percent. A pCPU whose counters stood
+    /// still is missing.
+    pub fn percent_of_each_since(&self, earlier: &Self) -> BTreeMap<u32, f64> {
+        let of = |(number, now): (&u32, &Ticks)| {
+            let one = |ticks: Ticks| Self(BTreeMap::from([(*number, ticks)]));
+            let percent = one(*now).percent_of_one_since(&one(*earlier.0.get(number)?))?;
+            Some((*number, percent))
+        };
+        self.0.iter().filter_map(of).collect()
+    }
+
     /// Returns the busy ticks and all ticks since `earlier`, of the pCPUs in both readings.
     fn ticks_since(&self, earlier: &Self) -> (u64, u64) {
         let Ticks { busy, idle, steal } = self.since(earlier);
@@ -161,6 +172,7 @@ btime 1795261157
         assert_eq!(after.percent_since(&before, 1000), Some(0));
         assert_eq!(after.percent_of_one_since(&before), Some(100.0), "half of two");
         assert_eq!(before.percent_of_one_since(&before), None);
+        assert_eq!(after.percent_of_each_since(&before), BTreeMap::from([(0, 60.0), (1, 40.0)]));
     }
 
     #[test]

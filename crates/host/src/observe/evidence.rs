@@ -4,7 +4,6 @@
 //! A result is the difference of two readings. ESX's `%USED` and `%RDY` are the kernel's run time
 //! and run delay.
 
-mod interrupts;
 mod memory;
 mod threads;
 
@@ -16,9 +15,10 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 pub use self::memory::{NodeMemory, memory};
+pub use super::interrupts::Interrupt;
 
-use self::interrupts::Interrupts;
 use self::threads::Thread;
+use super::interrupts::{self, Interrupts};
 use crate::kernel::affinity;
 
 /// Time between two readings of [`watch`].
@@ -84,17 +84,6 @@ pub struct Intruder {
     pub ms: f64,
     /// Why it may run there nevertheless.
     pub why: &'static str,
-}
-
-/// An interrupt that a pCPU received.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Interrupt {
-    /// Number or abbreviation in `/proc/interrupts`.
-    pub name: String,
-    /// The kernel's description.
-    pub what: String,
-    /// Number of times.
-    pub times: u64,
 }
 
 /// Returns the time between two readings, and what each vCPU did. `cpus` are the pCPUs that the

@@ -31,12 +31,38 @@ pub struct Load {
 /// Memory of the host in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostMemory {
-    /// Memory that is not available.
-    pub used: u64,
+    /// Memory that the kernel manages.
+    pub total: u64,
     /// Memory that programs can have without swapping (`MemAvailable`).
     pub available: u64,
+    /// Memory set aside for huge pages.
+    pub huge: u64,
+    /// Swap space.
+    pub swap: u64,
     /// Swap space in use.
     pub swap_used: u64,
+}
+
+impl HostMemory {
+    /// Reads the memory of the host below `root`, if the kernel tells.
+    pub fn read(root: &Path) -> Option<Self> {
+        let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
+        let known = |name| Some(task::value(&text, name)?.saturating_mul(1024));
+        let bytes = |name| known(name).unwrap_or(0);
+        let swap = bytes("SwapTotal:");
+        Some(Self {
+            total: known("MemTotal:")?,
+            available: known("MemAvailable:")?,
+            huge: bytes("Hugetlb:"),
+            swap,
+            swap_used: swap.saturating_sub(bytes("SwapFree:")),
+        })
+    }
+
+    /// Returns the memory that is not available.
+    pub const fn used(&self) -> u64 {
+        self.total.saturating_sub(self.available)
+    }
 }
 
 /// Bytes that were swapped since the boot.
@@ -77,7 +103,7 @@ impl Loads {
         let proc = |name: &str| fs::read_to_string(self.root.join("proc").join(name)).ok();
         Load {
             waiting_us: proc("pressure/cpu").and_then(|text| waiting(&text)),
-            memory: proc("meminfo").and_then(|text| memory(&text)),
+            memory: HostMemory::read(&self.root),
             swap: proc("vmstat").and_then(|text| {
                 let bytes = |name| Some(task::value(&text, name)?.saturating_mul(PAGE));
                 Some(Swapping { read: bytes("pswpin ")?, written: bytes("pswpout ")? })
@@ -91,17 +117,6 @@ impl Loads {
 fn waiting(text: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with("some "))?;
     line.split_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()
-}
-
-fn memory(text: &str) -> Option<HostMemory> {
-    let bytes = |name| Some(task::value(text, name)?.saturating_mul(1024));
-    let available = bytes("MemAvailable:")?;
-    let swap_free = bytes("SwapFree:").unwrap_or(0);
-    Some(HostMemory {
-        used: bytes("MemTotal:")?.saturating_sub(available),
-        available,
-        swap_used: bytes("SwapTotal:").unwrap_or(0).saturating_sub(swap_free),
-    })
 }
 
 #[cfg(test)]
@@ -124,7 +139,14 @@ mod tests {
         write("vmstat", "nr_free_pages 3\npswpin 75\npswpout 76\n");
         let first = loads.read();
         assert_eq!((first.busy_ms, first.waiting_us), (0, Some(616_071_021)));
-        let memory = HostMemory { used: 400 << 10, available: 600 << 10, swap_used: 30 << 10 };
+        let memory = HostMemory {
+            total: 1000 << 10,
+            available: 600 << 10,
+            huge: 0,
+            swap: 50 << 10,
+            swap_used: 30 << 10,
+        };
+        assert_eq!(memory.used(), 400 << 10);
         assert_eq!(
             (first.memory, first.swap),
             (Some(memory), Some(Swapping { read: 75 * PAGE, written: 76 * PAGE }))

@@ -14,7 +14,7 @@ use crate::kernel::cgroup::controller::Controller;
 use crate::kernel::cgroup::throttling;
 use crate::kernel::task::{self, Schedstat};
 
-pub use crate::kernel::task::{Disk, Memory};
+pub use crate::kernel::task::{DiskUse, MemoryUse};
 
 /// Times of threads since they began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,9 +46,9 @@ pub struct Machine {
     /// running, in nanoseconds, summed over all pCPUs. Nothing without the controller `cpu`.
     pub throttled_ns: Option<u64>,
     /// Memory of its process.
-    pub memory: Option<Memory>,
+    pub memory: Option<MemoryUse>,
     /// Bytes that its process has moved to and from disks, if the daemon may read that.
-    pub disk: Option<Disk>,
+    pub disk: Option<DiskUse>,
 }
 
 /// Reads the machines of a host again and again.

@@ -1,8 +1,11 @@
-//! Counters of the kernel for VMs and their disturbers, all machines of the host, network cards,
-//! and hosts captured in a text file.
+//! Counters of the kernel for VMs and their disturbers, all machines and threads of the host, its
+//! memory, disks, interrupts and network cards, and hosts captured in a text file.
 
 pub mod captured;
 pub mod cards;
+pub mod disks;
 pub mod evidence;
+pub mod interrupts;
 pub mod load;
 pub mod machines;
+pub mod threads;

@@ -36,8 +36,9 @@ pub(super) fn reading(load: &Load, sums: &mut Sums) -> Values {
         sums.set(WAITING, us);
         sums.add_time(WAITING_TIME);
     }
-    if let Some(HostMemory { used, available, swap_used }) = load.memory {
-        for (number, bytes) in [(USED, used), (AVAILABLE, available), (SWAP_USED, swap_used)] {
+    if let Some(memory) = load.memory {
+        let HostMemory { available, swap_used, .. } = memory;
+        for (number, bytes) in [(USED, memory.used()), (AVAILABLE, available), (SWAP_USED, swap_used)] {
             sums.add(number, bytes >> 10);
         }
         sums.add_time(MEMORY_TIME);
@@ -140,7 +141,11 @@ mod tests {
                 idle_ms: 1400 * second,
                 steal_ms: 100 * second,
                 waiting_us: (second != 45).then_some(250_000 * second),
-                memory: Some(HostMemory { used: 3 << 40, available: 1 << 30, swap_used: 0 }),
+                memory: Some(HostMemory {
+                    total: (3 << 40) + (1 << 30),
+                    available: 1 << 30,
+                    ..HostMemory::default()
+                }),
                 swap: Some(Swapping { read: 8192 * second, written: 0 }),
             };
             let reading = reading(&load, gauges.begin(KEY, 1000 * second));

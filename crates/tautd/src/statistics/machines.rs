@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use taut_api::statistics::{Column, Period, VcpuStatistics, VmStatistics};
 use taut_history::{Clocks, Counted, FileError, History, Point, Values};
-use taut_host::observe::machines::{Disk, Machine, Memory, Times};
+use taut_host::observe::machines::{DiskUse, Machine, MemoryUse, Times};
 use taut_plan::facts::Process;
 
 use super::gauges::{Sums, average};
@@ -74,7 +74,7 @@ pub(super) fn reading(machine: &Machine, sums: &mut Sums) -> Values {
         put(2 * vcpu as u8, times);
     }
     put(OTHERS, machine.others);
-    if let Some(Memory { resident, swapped }) = machine.memory {
+    if let Some(MemoryUse { resident, swapped, .. }) = machine.memory {
         sums.add(RESIDENT, resident >> 10);
         sums.add(SWAPPED, swapped >> 10);
         sums.add_time(MEMORY_TIME);
@@ -83,7 +83,7 @@ pub(super) fn reading(machine: &Machine, sums: &mut Sums) -> Values {
         sums.set(THROTTLED, ns);
         sums.add_time(THROTTLED_TIME);
     }
-    if let Some(Disk { read, written }) = machine.disk {
+    if let Some(DiskUse { read, written, .. }) = machine.disk {
         sums.set(DISK_READ, read);
         sums.set(DISK_WRITTEN, written);
         sums.add_time(DISK_TIME);
@@ -234,8 +234,12 @@ mod tests {
             vcpus: [(0, times(50, 50)), (1, times(25, 0)), (MOST_VCPUS, times(10, 0))].into(),
             others: times(5, 1),
             throttled_ns: Some(200_000_000 * second),
-            memory: Some(Memory { resident: (1 << 30) + ((second % 2) << 29), swapped: 3 << 20 }),
-            disk: Some(Disk { read: 4096 * second, written: 512 * second }),
+            memory: Some(MemoryUse {
+                resident: (1 << 30) + ((second % 2) << 29),
+                swapped: 3 << 20,
+                ..MemoryUse::default()
+            }),
+            disk: Some(DiskUse { read: 4096 * second, written: 512 * second, ..DiskUse::default() }),
         }
     }
 

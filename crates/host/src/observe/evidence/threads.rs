@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::kernel::task::{self, Schedstat};
+use crate::kernel::task::{self, Schedstat, Stat};
 
 /// The kernel's counters of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,9 +31,6 @@ pub(super) struct Switches {
     pub(super) migrations: Option<u64>,
 }
 
-/// `PF_KTHREAD`, a flag of kernel threads.
-const KERNEL_THREAD: u64 = 0x0020_0000;
-
 /// Reads all threads. Those that end meanwhile are left out.
 pub(super) fn read(root: &Path, is_vcpu: impl Fn(u32) -> bool) -> BTreeMap<u32, Thread> {
     let processes = task::numbered(&root.join("proc"));
@@ -42,23 +39,10 @@ pub(super) fn read(root: &Path, is_vcpu: impl Fn(u32) -> bool) -> BTreeMap<u32, 
 }
 
 fn thread(folder: &Path, is_vcpu: bool) -> Option<Thread> {
-    let text = |name| fs::read_to_string(folder.join(name)).ok();
-    let stat = text("stat")?;
-    // The name is in parentheses and may itself hold parentheses.
-    let (head, rest) = stat.rsplit_once(')')?;
-    let name = head.split_once('(')?.1.to_owned();
-    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let Stat { name, kernel, cpu, .. } = task::stat(folder)?;
     let Schedstat { ran_ns, waited_ns, times } = task::schedstat(folder)?;
-    Some(Thread {
-        name,
-        // Fields 9 and 39 of the file; the first two are cut off.
-        kernel: fields.get(6)?.parse::<u64>().ok()? & KERNEL_THREAD != 0,
-        cpu: fields.get(36)?.parse().ok()?,
-        ran_ns,
-        waited_ns,
-        times,
-        switches: if is_vcpu { Some(switches(folder)?) } else { None },
-    })
+    let switches = if is_vcpu { Some(switches(folder)?) } else { None };
+    Some(Thread { name, kernel, cpu, ran_ns, waited_ns, times, switches })
 }
 
 fn switches(folder: &Path) -> Option<Switches> {

@@ -4,24 +4,39 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use super::Interrupt;
+use serde::Serialize;
 
 /// The counters of all interrupts.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Interrupts {
-    rows: Vec<Row>,
+pub struct Interrupts {
+    /// One row per interrupt, in the order of the file.
+    pub rows: Vec<Row>,
 }
 
-#[derive(Debug, Clone)]
-struct Row {
-    name: String,
-    what: String,
+/// The counters of one interrupt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Number or abbreviation.
+    pub name: String,
+    /// The kernel's description: chip, kind and devices.
+    pub what: String,
     /// Number of interrupts by pCPU.
-    counts: BTreeMap<u32, u64>,
+    pub counts: BTreeMap<u32, u64>,
+}
+
+/// An interrupt that a pCPU received.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Interrupt {
+    /// Number or abbreviation in `/proc/interrupts`.
+    pub name: String,
+    /// The kernel's description.
+    pub what: String,
+    /// Number of times.
+    pub times: u64,
 }
 
 /// Reads the counters; none if the file is missing.
-pub(super) fn read(root: &Path) -> Interrupts {
+pub fn read(root: &Path) -> Interrupts {
     let text = fs::read_to_string(root.join("proc/interrupts")).unwrap_or_default();
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();
