@@ -63,8 +63,8 @@ pub struct SeriesPoint {
     pub values: Vec<Option<f64>>,
 }
 
-/// Meaning of a value in a series. "rx" and "tx" are the guest's. An uplink receives from the vSwitch
-/// what it sends outside.
+/// Meaning of a value in a series. "rx" and "tx" are the guest's. An uplink receives from the
+/// vSwitch what it sends outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Column {
@@ -80,11 +80,11 @@ pub enum Column {
     RxDropsPerS,
     /// Frames from the port that were dropped, per second.
     TxDropsPerS,
-    /// Bits that the port has sent through uplinks, or that the uplink has sent, per second, as they
-    /// are on the wire.
-    WireTxBitsPerS,
-    /// Bits that the port has received from uplinks, or that the uplink has received, per second, as
+    /// Bits that the port has sent through uplinks, or that the uplink has sent, per second, as
     /// they are on the wire.
+    WireTxBitsPerS,
+    /// Bits that the port has received from uplinks, or that the uplink has received, per second,
+    /// as they are on the wire.
     WireRxBitsPerS,
     /// Connections of VMCI sockets that were open.
     Connections,

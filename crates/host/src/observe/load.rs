@@ -90,7 +90,7 @@ impl Loads {
 
     /// Reads the load.
     pub fn read(&mut self) -> Load {
-        // Times are added up pCPU by pCPU, because the kernel's sums go back when one goes off-line.
+        // Times are added up pCPU by pCPU: the kernel's sums go back when one goes off-line.
         if let Ok(now) = utilisation::read(&self.root) {
             if let Some(last) = &self.last {
                 let spent = now.since(last);

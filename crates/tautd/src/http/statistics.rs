@@ -148,9 +148,9 @@ pub(super) async fn host_statistics(
     Ok(Json(host.map_err(|error| Failure::internal("reading statistics was interrupted", &error))??))
 }
 
-/// Returns rates of one port, uplink or VM, or of the host, over a period, step by step: for a chart. A step is a
-/// second in a period of five minutes, and longer in longer ones. Times in which nobody took
-/// samples have no points.
+/// Returns rates of one port, uplink or VM, or of the host, over a period, step by step: for a
+/// chart. A step is a second in a period of five minutes, and longer in longer ones. Times in which
+/// nobody took samples have no points.
 #[utoipa::path(get, path = path::SERIES, tag = "Statistics", params(WhichSeries),
     responses((status = 200, body = Series), (status = 400, body = ApiError),
         (status = 404, body = ApiError), (status = 503, body = ApiError)))]

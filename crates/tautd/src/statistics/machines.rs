@@ -92,7 +92,7 @@ pub(super) fn reading(machine: &Machine, sums: &mut Sums) -> Values {
     values
 }
 
-/// What the history knows of a machine beside the times of its threads.
+/// Values of a machine beside the times of its threads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Rest {
     throttled_percent: Option<f64>,

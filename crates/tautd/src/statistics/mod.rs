@@ -1,7 +1,8 @@
 //! Statistics: samples of counters, every second, and averages of any period.
 //!
-//! [`ports`], [`sockets`], [`machines`] and [`host`] say what is read; [`thread`](self::thread) reads it every second. The
-//! samples are in a file of their own beside the store.
+//! [`ports`], [`sockets`], [`machines`] and [`host`] say what is read;
+//! [`thread`](self::thread) reads it every second. The samples are in a file of their own beside
+//! the store.
 
 mod gauges;
 mod host;

@@ -55,7 +55,8 @@ pub(super) fn start(statistics: Arc<Statistics>, sources: Sources) -> io::Result
     Builder::new().name("statistics".into()).spawn(run).map(drop)
 }
 
-/// Takes a sample of the host and of all ports and machines that exist, and ends those that are gone.
+/// Takes a sample of the host and of all ports and machines that exist, and ends those that are
+/// gone.
 pub(super) fn sample(
     statistics: &Statistics,
     sources: &Sources,
