@@ -12,7 +12,6 @@ use taut_top::keys::State;
 use taut_top::rates;
 use taut_top::reading::Reader;
 use taut_top::screen::{self, Shown};
-use taut_top::settings::Settings;
 use taut_top::table;
 use taut_top::view::View;
 
@@ -31,9 +30,14 @@ fn main() {
     println!("{} VMs, {vcpus} vCPUs, {} threads, {count} ports", last.machines.len(), last.threads.len());
     for view in View::ALL {
         let expanded: BTreeSet<_> = last.machines.iter().map(|machine| machine.pid.to_string()).collect();
+<<<<<<< ours
         let mut settings = Settings::default();
         settings.view = view;
         let state = State { settings, expanded, ..State::default() };
+=======
+        let mut state = State { expanded, ..State::default() };
+        state.settings.view = view;
+>>>>>>> theirs
         let mut times = Vec::new();
         for _ in 0..ROUNDS {
             std::thread::sleep(Duration::from_millis(300));

@@ -125,7 +125,10 @@ impl State {
             Key::Char('e') | Key::Enter => self.expand(rows),
             Key::Char(letter) => self.press_letter(letter),
             Key::Move(by) => self.select(by, rows),
-            Key::Page(by) => self.select(by.saturating_mul(rows.page.max(1) as isize), rows),
+            Key::Page(by) => {
+                let page = isize::try_from(rows.page.max(1)).unwrap_or(isize::MAX);
+                self.select(by.saturating_mul(page), rows);
+            }
             Key::Side(by) => {
                 let most = self.settings.layout(self.settings.view).shown().count().saturating_sub(2);
                 self.skipped = self.skipped.saturating_add_signed(by).min(most);

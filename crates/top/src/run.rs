@@ -134,8 +134,9 @@ impl Session {
                 return Ok(());
             }
             if is_due {
-                refreshed = Instant::now();
                 self.refresh();
+                // From its end on, so that there is time for keys however long it took.
+                refreshed = Instant::now();
                 left = left.map(|left| left.saturating_sub(1));
             }
         }

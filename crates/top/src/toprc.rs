@@ -71,7 +71,7 @@ pub fn path() -> Result<PathBuf, ToprcError> {
 pub fn read(path: &Path) -> Result<Settings, ToprcError> {
     let failed = |source| ToprcError::File { path: path.to_owned(), source };
     // An open of a FIFO must not wait for a writer.
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = match File::options().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Settings::default()),
