@@ -29,6 +29,7 @@ use crate::console::{Console, LogFolder};
 use crate::fabric::{Fabric, Paths, counters::Counters};
 use crate::http::{self, App};
 use crate::inbox::{Inbox, Message};
+use crate::page;
 use crate::process::OomScore;
 use crate::reconcile::{Parts, Reconciler};
 use crate::statistics::{Sources, Statistics};
@@ -78,31 +79,36 @@ pub(crate) fn run(args: &Args) -> Result<(), ApiError> {
 async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     let (inbox, messages) = Inbox::new();
     let (parts, app) = prepare(args, run_dir, &inbox)?;
-    let socket = app.run_dir.join("tautd.sock");
-    let listener = listen(&socket, app.roles.members().group)?;
+    let sockets = ["tautd.sock", "page.sock"].map(|name| app.run_dir.join(name));
+    let group = app.roles.members().group;
+    let [listener, page_listener] = [listen(&sockets[0], group)?, listen(&sockets[1], group)?];
     let store = app.store.clone();
     parts.vms.console().start(store.clone()).map_err(|error| cannot("keep logs", &error))?;
     let statistics = app.statistics.clone();
     let sources = Sources { store: store.clone(), board: app.board.clone(), counters: app.counters.clone() };
     statistics.start(sources).map_err(|error| cannot("take samples", &error))?;
     let reconciler = Reconciler::new(parts);
-    let (ended, end) = oneshot::channel();
+    let ((ended, end), (page_ended, page_end)) = (oneshot::channel(), oneshot::channel());
     let thread = std::thread::Builder::new().name("reconcile".into()).spawn(move || {
         let result = reconciler.run(&messages);
-        // The receiver waits for this.
-        let _ = ended.send(());
+        // The receivers wait for this.
+        let _ = (ended.send(()), page_ended.send(()));
         result
     });
     let thread = thread.map_err(|error| cannot("start its reconcile loop", &error))?;
-    tracing::info!(socket = %socket.display(), "answering");
+    tracing::info!(socket = %sockets[0].display(), page = %sockets[1].display(), "answering");
     let until_signal = signals(inbox)?;
     let app = Arc::new(app);
-    let until_end = http::read_roles_at_hangup(app.clone(), socket.clone())
+    let until_end = http::read_roles_at_hangup(app.clone(), sockets.to_vec())
         .map_err(|error| cannot("listen for signals", &error))?;
-    http::serve(listener, app, end).await.map_err(|error| cannot("answer requests", &error))?;
+    let answered = http::serve(listener, http::router(app.clone()), app.clone(), end);
+    let shown = http::serve(page_listener, page::router(&app), app.clone(), page_end);
+    tokio::try_join!(answered, shown).map_err(|error| cannot("answer requests", &error))?;
     until_signal.abort();
     until_end.abort();
-    let _ = fs::remove_file(&socket);
+    for socket in &sockets {
+        let _ = fs::remove_file(socket);
+    }
     // The fabric's supervisor keeps the store open.
     store.flush_events();
     statistics.write();
@@ -253,8 +259,8 @@ fn lock_or(path: &Path, is_locked: impl Fn() -> ApiError) -> Result<File, ApiErr
     Ok(file)
 }
 
-/// Listens on the API's socket, for root and a group. The caller holds the lock, so an existing
-/// socket is stale.
+/// Listens on a socket of the API or the page, for root and a group. The caller holds the lock, so
+/// an existing socket is stale.
 fn listen(path: &Path, group: Option<u32>) -> Result<UnixListener, ApiError> {
     // The file may not exist; any other error shows at the next step.
     let _ = fs::remove_file(path);

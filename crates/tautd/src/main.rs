@@ -22,6 +22,7 @@ mod interface;
 mod listen;
 mod monitor_thread;
 mod netns;
+mod page;
 mod process;
 mod reconcile;
 mod statistics;

@@ -30,14 +30,8 @@ fn main() {
     println!("{} VMs, {vcpus} vCPUs, {} threads, {count} ports", last.machines.len(), last.threads.len());
     for view in View::ALL {
         let expanded: BTreeSet<_> = last.machines.iter().map(|machine| machine.pid.to_string()).collect();
-<<<<<<< ours
-        let mut settings = Settings::default();
-        settings.view = view;
-        let state = State { settings, expanded, ..State::default() };
-=======
         let mut state = State { expanded, ..State::default() };
         state.settings.view = view;
->>>>>>> theirs
         let mut times = Vec::new();
         for _ in 0..ROUNDS {
             std::thread::sleep(Duration::from_millis(300));

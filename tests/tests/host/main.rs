@@ -25,6 +25,7 @@ mod multicast;
 mod netdev;
 mod network;
 mod network_io;
+mod page;
 mod pnic;
 mod policy;
 mod preload;

@@ -22,6 +22,11 @@ macro_rules! drop_reasons {
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
             }
+
+            /// Returns the explanation of the reason for users: one or two sentences.
+            pub fn help(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($doc),+).trim_start(),)+ }
+            }
         }
     };
 }
@@ -50,8 +55,9 @@ drop_reasons! {
     DeviceRefused = "host device refused the frame",
     /// The frame carries a VLAN tag, but its port group accepts only untagged frames.
     VlanTag = "VLAN tag on an access port",
-    /// The queue of frames for a shaped receiver is full. Number 11 is free: its reason is gone.
-    /// The others keep their numbers, because several versions may use one counters file in turn.
+    // Number 11 is free: its reason is gone. The others keep their numbers, because several
+    // versions may use one counters file in turn.
+    /// The queue of frames for a shaped receiver is full.
     ShaperFull @ 12 = "shaping queue full",
     /// The destination address is one that no switch forwards (IEEE 802.1Q, table 8-1:
     /// 01:80:c2:00:00:0X).

@@ -169,5 +169,11 @@ fn not_found(kind: Kind, name: &Name) -> ApiError {
     )
 }
 
+/// The API with a store of its own, for tests.
+#[cfg(test)]
+pub(crate) mod testing {
+    pub(crate) use super::tests::{DEFINER, MICRO, Server, VIEWER, connected};
+}
+
 #[cfg(test)]
 mod tests;

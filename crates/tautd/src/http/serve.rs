@@ -1,4 +1,5 @@
-//! Serving the API on its socket, to root and to the group that the roles file names.
+//! Serving the API and the page on their sockets, to root and to the group that the roles file
+//! names.
 
 use std::fs::{Permissions, set_permissions};
 use std::io;
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::event::Level;
@@ -15,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::{App, router};
+use super::App;
 use crate::access::caller::Caller;
 use crate::access::listener::Callers;
 
@@ -31,19 +33,19 @@ pub(crate) fn protect(socket: &Path, group: Option<u32>) -> io::Result<()> {
     set_permissions(socket, Permissions::from_mode(0o660))
 }
 
-/// Answers requests until `end` completes, and then those that are under way.
+/// Answers requests by a router until `end` completes, and then those that are under way.
 pub(crate) async fn serve(
     listener: UnixListener,
+    router: Router,
     app: Arc<App>,
     end: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let (closing, closed) = oneshot::channel::<()>();
-    let ending = app.clone();
-    let callers = router(app).into_make_service_with_connect_info::<Caller>();
+    let callers = router.into_make_service_with_connect_info::<Caller>();
     let served = axum::serve(Callers::new(listener), callers).with_graceful_shutdown(async move {
         // An error means that the sender is gone, which is an end, too.
         let _ = end.await;
-        ending.captures.end_all();
+        app.captures.end_all();
         let _ = closing.send(());
     });
     let last_answers = async {
@@ -60,29 +62,31 @@ pub(crate) async fn serve(
 }
 
 /// Reads the roles file again at each SIGHUP.
-pub(crate) fn read_roles_at_hangup(app: Arc<App>, socket: PathBuf) -> io::Result<JoinHandle<()>> {
+pub(crate) fn read_roles_at_hangup(app: Arc<App>, sockets: Vec<PathBuf>) -> io::Result<JoinHandle<()>> {
     let mut hangups = signal(SignalKind::hangup())?;
     Ok(tokio::spawn(async move {
         while hangups.recv().await.is_some() {
-            let (app, socket) = (app.clone(), socket.clone());
+            let (app, sockets) = (app.clone(), sockets.clone());
             // Users and groups may come from a slow directory service. A panic has been printed.
-            let _ = tokio::task::spawn_blocking(move || read_roles(&app, &socket)).await;
+            let _ = tokio::task::spawn_blocking(move || read_roles(&app, &sockets)).await;
         }
     }))
 }
 
 /// Reads the roles file again. A wrong one changes nothing and raises an event.
-fn read_roles(app: &App, socket: &Path) {
+fn read_roles(app: &App, sockets: &[PathBuf]) {
     let read = app.roles.read_again().map_err(ApiError::from);
     let done = read.and_then(|members| {
-        protect(socket, members.group).map_err(|error| {
-            let message = format!("the group of {} cannot be set", socket.display());
-            ApiError::new(
-                ErrorKind::Unavailable,
-                message,
-                "see whether another program has replaced the file",
-            )
-            .because(&error)
+        sockets.iter().try_for_each(|socket| {
+            protect(socket, members.group).map_err(|error| {
+                let message = format!("the group of {} cannot be set", socket.display());
+                ApiError::new(
+                    ErrorKind::Unavailable,
+                    message,
+                    "see whether another program has replaced the file",
+                )
+                .because(&error)
+            })
         })
     });
     match done {

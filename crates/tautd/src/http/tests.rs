@@ -28,9 +28,9 @@ use tower::ServiceExt as _;
 use super::*;
 use crate::access::caller::Caller;
 
-struct Server {
+pub(crate) struct Server {
     dir: TempDir,
-    app: Arc<App>,
+    pub(crate) app: Arc<App>,
     messages: Receiver<Message>,
 }
 
@@ -61,7 +61,7 @@ impl Server {
         Self { dir, app, messages }
     }
 
-    fn with_lan() -> Self {
+    pub(crate) fn with_lan() -> Self {
         let server = Self::new();
         server.put("/v1/vswitches/sw", &json!({})).is(200);
         server.put("/v1/portgroups/lan", &json!({ "vswitch": "sw" })).is(200);
@@ -91,7 +91,7 @@ impl Server {
         self.ask(Request::builder().method(method).uri(path).body(Body::from(body)).unwrap())
     }
 
-    fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> Answer {
         self.send(Method::GET, path, String::new())
     }
 
@@ -111,27 +111,27 @@ impl Server {
         self.send(Method::DELETE, path, String::new())
     }
 
-    fn create(&self, name: &str, text: &str) -> Answer {
+    pub(crate) fn create(&self, name: &str, text: &str) -> Answer {
         let base = self.dir.path().to_str().unwrap();
         self.post("/v1/vms", &json!({ "name": name, "format": "toml", "text": text, "base_dir": base }))
     }
 
-    fn revision(&self) -> u64 {
+    pub(crate) fn revision(&self) -> u64 {
         self.app.store.state().revision
     }
 }
 
 /// Users with roles.
-const VIEWER: u32 = 60_001;
+pub(crate) const VIEWER: u32 = 60_001;
 const OPERATOR: u32 = 60_002;
-const DEFINER: u32 = 60_003;
+pub(crate) const DEFINER: u32 = 60_003;
 
 /// Returns what the listener says of a connection.
-fn connected(uid: u32) -> ConnectInfo<Caller> {
+pub(crate) fn connected(uid: u32) -> ConnectInfo<Caller> {
     ConnectInfo(Caller::with_rights(Rights { uid, gid: uid, groups: Vec::new() }))
 }
 
-struct Answer {
+pub(crate) struct Answer {
     status: StatusCode,
     text: String,
     value: Value,
@@ -139,7 +139,7 @@ struct Answer {
 
 impl Answer {
     /// Checks the status of an error, which must have a hint and contain the words.
-    fn is(self, status: u16) -> Value {
+    pub(crate) fn is(self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text);
         self.value
     }
@@ -158,7 +158,8 @@ fn process(kind: VmKind, accelerator: VmAccelerator) -> Process {
     Process { pid: 4711, kind, accelerator, ..Process::default() }
 }
 
-const MICRO: &str = "kind = \"micro\"\n[[nic]]\nportgroup = \"lan\"\nmac = \"02:00:00:00:00:07\"\n";
+pub(crate) const MICRO: &str =
+    "kind = \"micro\"\n[[nic]]\nportgroup = \"lan\"\nmac = \"02:00:00:00:00:07\"\n";
 
 #[test]
 fn documents_are_written_read_and_deleted() {

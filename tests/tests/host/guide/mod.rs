@@ -164,6 +164,11 @@ fn checks() {
     execute("docs/guide/checks.md", &Taut::start());
 }
 
+#[test]
+fn page() {
+    execute("docs/guide/page.md", &Taut::start());
+}
+
 /// The page ends the daemon and starts another one, which ends with the page.
 #[test]
 fn operations() {

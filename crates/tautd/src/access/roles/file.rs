@@ -1,7 +1,7 @@
 //! The roles file.
 //!
 //! ```toml
-//! group = "taut"                  # may connect to tautd.sock
+//! group = "taut"                  # may connect to tautd.sock and page.sock
 //! [roles]
 //! view = ["@staff", "alice", 1000]
 //! define = ["@cloud"]

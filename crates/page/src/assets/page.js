@@ -1,0 +1,56 @@
+// Keeps a page up to date: fetches the same page and replaces the elements with an id that differ.
+// Stops while the page is hidden. Never touches a form in which somebody works.
+"use strict";
+{
+  const EVERY_MS = 5000;
+  const SUMMARY_EVERY_MS = 10000;
+  let timer = 0;
+  let summaryAt = 0;
+
+  const busy = (element) => {
+    const active = document.activeElement;
+    return active !== document.body && element.contains(active);
+  };
+
+  const replace = (next) => {
+    const now = Date.now();
+    for (const element of document.querySelectorAll("main [id]")) {
+      const other = next.getElementById(element.id);
+      // An element with parts that have an id is brought up to date by these parts.
+      if (!other || element.querySelector("[id], form") || element.closest("form, svg")) continue;
+      const details = element.querySelectorAll("details");
+      other.querySelectorAll("details").forEach((each, index) => { each.open = details[index]?.open; });
+      if (element.isEqualNode(other) || busy(element)) continue;
+      if (element.getAttribute("role") === "status") {
+        if (now - summaryAt < SUMMARY_EVERY_MS) continue;
+        summaryAt = now;
+        element.replaceChildren(...other.childNodes);
+      } else {
+        const boxes = [...element.querySelectorAll(".wide")].map((box) => box.scrollLeft);
+        element.replaceWith(other);
+        other.querySelectorAll(".wide").forEach((box, index) => { box.scrollLeft = boxes[index] || 0; });
+      }
+    }
+  };
+
+  const update = async () => {
+    const mark = document.getElementById("fresh");
+    try {
+      const answer = await fetch(location.href, { credentials: "same-origin", redirect: "error" });
+      if (!answer.ok) throw new Error(answer.status);
+      replace(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      mark.textContent = ", as of " + new Date().toISOString().slice(11, 19) + "Z";
+    } catch (error) {
+      mark.textContent = ", not up to date: the server does not answer";
+    }
+    mark.hidden = false;
+  };
+
+  const schedule = () => {
+    clearTimeout(timer);
+    if (!document.hidden) timer = setTimeout(() => update().finally(schedule), EVERY_MS);
+  };
+
+  document.addEventListener("visibilitychange", schedule);
+  schedule();
+}

@@ -1,0 +1,99 @@
+//! The page: the API's answers as HTML, for browsers, on a socket of its own.
+//!
+//! The handlers send requests to the API's own router as the caller ([`api`]), so the page can do
+//! what its user may do over the API: the same roles, checks, order of writes, and audit record.
+//! The crate `page` makes HTML of the answers.
+
+mod api;
+mod assets;
+mod guard;
+mod networks;
+mod others;
+mod port;
+mod shown;
+mod vms;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{ConnectInfo, FromRequestParts, Query};
+use axum::http::request::Parts;
+use axum::middleware::from_fn;
+use axum::routing::get;
+use taut_api::ApiError;
+use taut_api::error::ErrorKind;
+use taut_api::statistics::{BadPeriod, Period};
+
+use crate::access::caller::Caller;
+use crate::http::App;
+
+use api::Api;
+use shown::Shown;
+
+/// Longest form.
+const MAX_FORM: usize = 64 << 10;
+
+/// Returns the router of the page.
+pub(crate) fn router(app: &Arc<App>) -> Router {
+    let api = crate::http::router(app.clone());
+    Router::new()
+        .route("/", get(vms::list))
+        .route("/vms/{name}", get(vms::show))
+        .route("/host", get(others::host))
+        .route("/sockets", get(others::sockets))
+        .route("/events", get(others::events))
+        .route("/audit", get(others::audit))
+        .route("/networks", get(networks::show))
+        .route("/ports/{*owner}", get(port::show).post(port::change))
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(api)
+        .route("/assets/{name}", get(assets::serve))
+        .layer(DefaultBodyLimit::max(MAX_FORM))
+        .layer(from_fn(guard::pass))
+}
+
+async fn unknown(api: Api) -> Shown {
+    let error = ApiError::new(ErrorKind::NotFound, "there is no such page", "start at the list of VMs");
+    Shown::error(&api.frame().await, &error)
+}
+
+async fn wrong_method(api: Api) -> Shown {
+    let error = ApiError::new(
+        ErrorKind::Invalid,
+        "this page cannot be asked for in this way",
+        "start at the list of VMs",
+    );
+    Shown::with_status(405, api.frame().await.error(405, &error))
+}
+
+/// The period in the query of a page.
+#[derive(Debug, Default, serde::Deserialize)]
+struct PeriodQuery {
+    #[serde(default)]
+    period: Option<String>,
+}
+
+/// Returns the period that a query names; five minutes without one.
+fn period(query: Result<Query<PeriodQuery>, QueryRejection>) -> Result<Period, ApiError> {
+    let bad = |error: &(dyn std::error::Error + 'static)| {
+        let hint = "write a number with s, m, h or d: period=5m";
+        ApiError::new(ErrorKind::Invalid, "the period cannot be read", hint).because(error)
+    };
+    let Query(PeriodQuery { period }) = query.map_err(|error| bad(&error))?;
+    period.map_or(Ok(Period::USUAL), |text| text.parse()).map_err(|error: BadPeriod| bad(&error))
+}
+
+impl FromRequestParts<Router> for Api {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, router: &Router) -> Result<Self, Self::Rejection> {
+        let caller = parts.extensions.get::<ConnectInfo<Caller>>().map(|info| info.0.clone());
+        Ok(Self::new(router.clone(), caller.expect("the listener notes the caller of each connection")))
+    }
+}
+
+#[cfg(test)]
+mod tests;

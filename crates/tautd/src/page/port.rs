@@ -1,0 +1,125 @@
+//! The Network page of a port, and its form.
+
+use axum::Form;
+use axum::extract::rejection::{FormRejection, QueryRejection};
+use axum::extract::{Path, Query};
+use taut_api::error::ErrorKind;
+use taut_api::route::{PortInfo, Vm};
+use taut_api::statistics::{Period, PortStatistics};
+use taut_api::{ApiError, Name, path};
+use taut_page::form::{Fields, patch_of};
+use taut_page::frame::Frame;
+use taut_page::text::port_address;
+use taut_page::view::port::{self, Port};
+
+use super::api::Api;
+use super::shown::Shown;
+use super::{PeriodQuery, period};
+
+/// Query of the page after a change.
+#[derive(Debug, Default, serde::Deserialize)]
+pub(super) struct ChangedQuery {
+    #[serde(default)]
+    changed: Option<String>,
+}
+
+pub(super) async fn show(
+    api: Api,
+    Path(owner): Path<String>,
+    query: Result<Query<PeriodQuery>, QueryRejection>,
+    changed: Result<Query<ChangedQuery>, QueryRejection>,
+) -> Shown {
+    let frame = api.frame().await;
+    let page = async {
+        let mut view = view(&api, owner, period(query)?).await?;
+        view.changed = changed.is_ok_and(|Query(query)| query.changed.is_some());
+        Ok(port::page(&frame, &view))
+    };
+    let page = page.await;
+    Shown::of(&frame, page)
+}
+
+/// Changes the shaping of a VM's card, by the same request as `taut vm set`.
+pub(super) async fn change(
+    api: Api,
+    Path(owner): Path<String>,
+    form: Result<Form<Fields>, FormRejection>,
+) -> Shown {
+    let frame = api.frame().await;
+    let form = form.map_err(|error| {
+        let hint = "load the page again, and send its form";
+        ApiError::new(ErrorKind::Invalid, "the form cannot be read", hint).because(&error)
+    });
+    let fields = match form {
+        Ok(Form(fields)) => fields,
+        Err(error) => return Shown::error(&frame, &error),
+    };
+    match apply(&api, &owner, &fields).await {
+        Ok(()) => Shown::SeeOther(format!("{}?changed=shaping", port_address(&owner))),
+        Err(error) => refused(&api, &frame, owner, fields, error).await,
+    }
+}
+
+async fn apply(api: &Api, owner: &str, fields: &Fields) -> Result<(), ApiError> {
+    let (vm, nic) = card_of(owner)?.ok_or_else(|| {
+        ApiError::new(
+            ErrorKind::Invalid,
+            format!("`{owner}` is no network card of a VM"),
+            "change the shaping of its port group",
+        )
+    })?;
+    let _: Vm = api.patch(&path::VM.of(&vm), &patch_of(nic, fields)?).await?;
+    Ok(())
+}
+
+/// Shows the form as it was sent, and why it was refused.
+async fn refused(api: &Api, frame: &Frame, owner: String, fields: Fields, error: ApiError) -> Shown {
+    match view(api, owner, Period::USUAL).await {
+        Ok(mut view) => {
+            let status = error.kind.http_status();
+            view.refused = Some((fields, error));
+            Shown::with_status(status, port::page(frame, &view))
+        }
+        Err(_) => Shown::error(frame, &error),
+    }
+}
+
+async fn view(api: &Api, owner: String, period: Period) -> Result<Port, ApiError> {
+    let card = match card_of(&owner)? {
+        Some((name, nic)) => {
+            let vm: Vm = api.get(&path::VM.of(&name)).await?;
+            if nic >= vm.spec.vm.nics.len() {
+                return Err(unknown(&owner));
+            }
+            Some((vm, nic))
+        }
+        None => None,
+    };
+    let ports: Vec<PortInfo> = api.get(path::PORTS).await?;
+    let port = ports.into_iter().find(|port| port.owner == owner);
+    if card.is_none() && port.is_none() {
+        return Err(unknown(&owner));
+    }
+    let statistics: Vec<PortStatistics> =
+        api.get(&format!("{}?period={period}", path::PORT_STATISTICS)).await?;
+    let statistics = statistics.into_iter().find(|statistics| statistics.owner == owner);
+    Ok(Port { owner, port, statistics, period, card, series: None, refused: None, changed: false })
+}
+
+/// Returns VM and index of an owner `vm/NAME/nicN`; `None` for owners of another kind.
+fn card_of(owner: &str) -> Result<Option<(Name, usize)>, ApiError> {
+    let Some(rest) = owner.strip_prefix("vm/") else { return Ok(None) };
+    let Some((name, nic)) = rest.split_once("/nic") else { return Err(unknown(owner)) };
+    let is_number = !nic.is_empty() && nic.bytes().all(|byte| byte.is_ascii_digit());
+    let card = name.parse().ok().zip(nic.parse().ok()).filter(|_| is_number);
+    card.map(Some).ok_or_else(|| unknown(owner))
+}
+
+fn unknown(owner: &str) -> ApiError {
+    let quoted: String = owner.chars().take(100).collect();
+    ApiError::new(
+        ErrorKind::NotFound,
+        format!("there is no port `{quoted}`"),
+        "the list of VMs and the page of networks show the ports that exist",
+    )
+}
