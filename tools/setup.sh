@@ -7,7 +7,7 @@ set -euo pipefail
 
 declare -A groups=(
   [run]="gcc libc6-dev make qemu-system-x86 iproute2 iputils-ping kmod xz-utils zstd ca-certificates"
-  [test]="qemu-utils iperf3 redis-tools socat dropbear-bin openssh-client curl python3 mmdebstrap e2fsprogs fdisk dosfstools mtools syslinux syslinux-common jq ethtool procps cpio nftables g++ shellcheck"
+  [test]="qemu-utils iperf3 redis-tools socat dropbear-bin openssh-client curl python3 mmdebstrap e2fsprogs fdisk dosfstools mtools syslinux syslinux-common jq ethtool procps cpio nftables g++ shellcheck prometheus"
   [fuzz]="g++"
   [rivals]="bridge-utils dpdk dpdk-dev openvswitch-switch-dpdk pkg-config"
 )
@@ -39,6 +39,15 @@ if [ "${VERSION_ID:-}" = 12 ] && ! grep -rqs "$backports" /etc/apt/sources.list 
   fi
 fi
 
+# Debian starts services when it installs them. Tests need Prometheus' programs only.
+policy=/usr/sbin/policy-rc.d
+without_services() {
+  [ ! -e $policy ] || return 0
+  trap 'as_root rm -f $policy' EXIT
+  printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null
+  as_root chmod 755 $policy
+}
+
 if [ ${#missing[@]} -gt 0 ]; then
   say "installing ${missing[*]}"
   [ -n "$(ls /var/lib/apt/lists/*Packages* 2>/dev/null)" ] || as_root apt-get update -q
@@ -49,8 +58,13 @@ if [ ${#missing[@]} -gt 0 ]; then
   install=(as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends)
   # A package list that is some days old names packages that the mirror has replaced.
   install() { "${install[@]}" "$@" || { as_root apt-get update -q && "${install[@]}" "$@"; }; }
+  [[ " ${plain[*]} " != *" prometheus "* ]] || without_services
   [ ${#plain[@]} -eq 0 ] || install "${plain[@]}"
   [ ${#newer[@]} -eq 0 ] || install -t "$backports" "${newer[@]}"
+  if [[ " ${plain[*]} " == *" prometheus "* ]]; then
+    # Nor does it start at the next boot.
+    if command -v systemctl >/dev/null; then as_root systemctl disable prometheus; else as_root update-rc.d prometheus disable; fi
+  fi
 fi
 
 if ! command -v cargo >/dev/null; then

@@ -42,6 +42,37 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// All classes.
+    pub const ALL: [Self; 8] = [
+        Self::Invalid,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::Conflict,
+        Self::Changed,
+        Self::Refused,
+        Self::Unavailable,
+        Self::Internal,
+    ];
+
+    /// Returns the code of this class, as documents and the guide have it.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Forbidden => "forbidden",
+            Self::NotFound => "not-found",
+            Self::Conflict => "conflict",
+            Self::Changed => "changed",
+            Self::Refused => "refused",
+            Self::Unavailable => "unavailable",
+            Self::Internal => "internal",
+        }
+    }
+
+    /// Returns the place of the guide's section about this class.
+    pub fn guide(self) -> String {
+        crate::guide::section("refusal", self.code())
+    }
+
     /// Returns the HTTP status of this class.
     pub const fn http_status(self) -> u16 {
         match self {

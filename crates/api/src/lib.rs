@@ -23,6 +23,7 @@ pub mod enforcement;
 pub mod error;
 pub mod event;
 pub mod fabric;
+pub mod guide;
 pub mod host;
 pub mod import;
 pub mod ip;

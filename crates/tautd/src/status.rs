@@ -9,7 +9,7 @@ use taut_api::fabric::PortId;
 use taut_api::fabric::counters::VmciCounters;
 use taut_api::fabric::message::GroupMembers;
 use taut_api::latency::Decision;
-use taut_api::link::Link;
+use taut_api::link::{Link, LinkReason};
 use taut_api::multicast::{MulticastFilter, MulticastGroup, MulticastState};
 use taut_api::netdev::NetdevStatus;
 use taut_api::network::{ExternalPortStatus, NetnsStatus, PortGroupStatus, VSwitchStatus};
@@ -38,8 +38,8 @@ use crate::board::{Seen, group_document, queue_pairs_document};
 use crate::console::{Console, LogFolder};
 use crate::group_folders::GroupFolders;
 
-/// Reason for a missing device that was added after the start.
-const STARTED_WITHOUT: &str = "the VM was started without the device; it is added at the next start";
+/// Rest of the reason for a missing device that was added after the start.
+const ADDED_LATER: &str = "; it is added at the next start";
 
 /// Returns the status of a VM. `running` has the sizes that running VMs have, and `decided` the
 /// decisions for all VMs; `vm` is the VM's document; `run_dir` is the daemon's run directory.
@@ -144,7 +144,7 @@ fn vmci(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm: &VmDesi
     let (link, why) = link(seen, port);
     let process = seen.observed.vms.get(name).and_then(|seen| seen.process.as_ref());
     let reason = match process {
-        Some(process) if !process.vmci => Some(STARTED_WITHOUT.to_owned()),
+        Some(process) if !process.vmci => Some(LinkReason::NoDevice.as_str().to_owned() + ADDED_LATER),
         _ => seen.problems.get(&owner.to_string()).cloned().or(why),
     };
     // A device may be up although its group has no sockets, or its queue pairs are not used.
@@ -271,22 +271,27 @@ pub(crate) fn port_link(desired: &Desired, seen: &Seen, owner: &Owner) -> (Link,
         Owner::Nic(vm, index) if is_taken_down(desired, owner) => {
             let problem = seen.problems.get(&owner.to_string());
             let problem = problem.map(|problem| format!("; {problem}")).unwrap_or_default();
-            let reason = format!("taken down: taut vm set {vm} --nic {index} --link up{problem}");
+            let reason = format!(
+                "{}: taut vm set {vm} --nic {index} --link up{problem}",
+                LinkReason::TakenDown.as_str()
+            );
             (Link::Down, Some(reason))
         }
         _ => link(seen, desired.numbers.port(owner)),
     }
 }
 
-/// Why a port whose front end has harmed the fabric stays down.
-const QUARANTINED: &str = "in quarantine, because its front end has harmed the fabric; restart its VM, or detach the \
-                           port and attach it again";
+/// Why a port whose front end has harmed the fabric stays down, after the word for it.
+const QUARANTINED: &str = ", because its front end has harmed the fabric; restart its VM, or detach the port and \
+                           attach it again";
 
 /// Returns the link of a port, and why it is not up.
 fn link(seen: &Seen, port: Option<PortId>) -> (Link, Option<String>) {
     let Some(port) = port else { return (Link::Down, None) };
     match seen.observed.fabric.ports.get(&port) {
-        Some(_) if seen.observed.is_quarantined(port) => (Link::Down, Some(QUARANTINED.to_owned())),
+        Some(_) if seen.observed.is_quarantined(port) => {
+            (Link::Down, Some(LinkReason::Quarantined.as_str().to_owned() + QUARANTINED))
+        }
         Some(state) => (state.link, state.reason.clone()),
         None => (Link::Down, seen.refused_ports.get(&port).cloned()),
     }
@@ -414,10 +419,10 @@ fn interface(
     let reason = match observed {
         _ if !attached => problem,
         Some(seen) if !seen.is_up => {
-            Some(format!("somebody has set its interface down; hint: ip link set {name} up"))
+            Some(format!("{}; hint: ip link set {name} up", LinkReason::InterfaceDown.as_str()))
         }
         _ if has_carrier => path,
-        _ => Some("its interface has no carrier: no cable, or nothing at its other end".to_owned()),
+        _ => Some(format!("{}: no cable, or nothing at its other end", LinkReason::NoCarrier.as_str())),
     };
     let link = if attached && has_carrier { Link::Up } else { Link::Down };
     InterfacePort { port: port.map(|port| u32::from(port.0)), attached, link, reason }

@@ -1,5 +1,6 @@
 //! Files that the Markdown documents name exist.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -63,6 +64,50 @@ fn every_file_that_a_document_names_exists() {
     }
     assert!(count > 50, "only {count} paths found");
     assert!(missing.is_empty(), "there is no such file:\n{}", missing.join("\n"));
+}
+
+/// Anchors of a document's headings, as renderers of Markdown make them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| {
+        let words = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = words.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+/// Links into documents of the files for Prometheus and Grafana.
+fn shipped_links() -> Vec<String> {
+    let read = |name: &str| std::fs::read_to_string(root().join("dist/monitoring").join(name)).unwrap();
+    let (alerts, dashboard) = (read("alerts.yml"), read("dashboard.json"));
+    let runbooks = alerts.lines().filter_map(|line| line.trim().strip_prefix("runbook_url: "));
+    let words = dashboard.split(|c: char| c.is_whitespace() || "\",".contains(c));
+    let links = runbooks.chain(words.filter(|word| word.starts_with("docs/")));
+    links.map(|link| link.trim_end_matches('.').to_owned()).collect()
+}
+
+#[test]
+fn every_section_that_is_named_exists() {
+    let has = |path: &Path, link: &str| {
+        let Some((name, anchor)) = link.split_once('#') else { return true };
+        let folders = [path.parent().unwrap(), &root()].map(Path::to_owned);
+        let document = if name.is_empty() { Some(path.to_owned()) } else { None };
+        let named = folders.into_iter().map(|folder| folder.join(name));
+        let mut found =
+            document.into_iter().chain(named).filter_map(|path| std::fs::read_to_string(path).ok());
+        found.any(|text| anchors(&text).contains(anchor))
+    };
+    let mut missing = Vec::new();
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).unwrap();
+        let gone = named(&text).into_iter().filter(|link| !has(&document, link));
+        missing.extend(gone.map(|link| format!("{}: {link}", document.display())));
+    }
+    let shipped = shipped_links();
+    assert!(shipped.len() > 12, "{shipped:?}");
+    missing.extend(shipped.into_iter().filter(|link| !has(&root().join("README.md"), link)));
+    assert!(missing.is_empty(), "there is no such section:\n{}", missing.join("\n"));
 }
 
 #[test]

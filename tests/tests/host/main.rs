@@ -20,6 +20,7 @@ mod latency;
 mod limits;
 mod load;
 mod micro;
+mod monitoring;
 mod mtu;
 mod multicast;
 mod netdev;

@@ -73,6 +73,13 @@ pub struct Line {
     pub changes: Vec<Change>,
 }
 
+impl Line {
+    /// Returns the place of the guide's section about the line.
+    pub fn guide(&self) -> String {
+        taut_api::guide::section("check", self.id)
+    }
+}
+
 /// The part of a line that does not depend on what was found.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item {

@@ -58,3 +58,36 @@ pub fn guest(facts: &GuestFacts, profile: Profile) -> Report {
     }
     Report::new("guest", profile, lines)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    /// Adds the identifiers of all lines that the files of a folder declare.
+    fn declared(folder: &Path, ids: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                declared(&path, ids);
+            } else {
+                let text = fs::read_to_string(path).unwrap();
+                let values =
+                    text.lines().filter_map(|line| line.trim().strip_prefix("id: \"")?.strip_suffix("\","));
+                ids.extend(values.map(str::to_owned));
+            }
+        }
+    }
+
+    #[test]
+    fn each_line_has_a_section_in_the_guide_and_each_section_a_line() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut lines = BTreeSet::new();
+        declared(&root.join("src/checklist"), &mut lines);
+        assert!(lines.len() > 70, "{lines:?}");
+        let page = fs::read_to_string(root.join("../..").join(taut_api::guide::REASONS)).unwrap();
+        let sections = page.lines().filter_map(|line| line.strip_prefix("### check "));
+        assert_eq!(sections.map(str::to_owned).collect::<BTreeSet<_>>(), lines);
+    }
+}

@@ -33,7 +33,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use taut_api::error::ErrorKind;
-use taut_api::link::NOTHING_ATTACHED;
+use taut_api::link::LinkReason;
 use taut_api::route::DaemonInfo;
 use taut_api::{ApiError, Name, path};
 
@@ -99,7 +99,7 @@ fn until_attached<T>(
     until(&format!("{name} is attached"), || match ask()? {
         Attachment { document, is_attached: true, .. } => Ok(Some(document)),
         // On a busy host, this may take long.
-        Attachment { reason: Some(reason), .. } if reason == NOTHING_ATTACHED => Ok(None),
+        Attachment { reason: Some(reason), .. } if reason == LinkReason::NothingAttached.as_str() => Ok(None),
         Attachment { reason: Some(reason), .. } if asked.elapsed() > FINAL => {
             Err(ApiError::new(ErrorKind::Unavailable, format!("cannot attach {name}: {reason}"), hint))
         }

@@ -8,6 +8,7 @@ use clap::Subcommand;
 use taut_api::coalescing::NicCoalescing;
 use taut_api::error::ErrorKind;
 use taut_api::fabric::DropReason;
+use taut_api::link::LinkReason;
 use taut_api::network::{ExternalPortSpec, SocketRole};
 use taut_api::path;
 use taut_api::route::{ExternalPort, PortInfo};
@@ -141,7 +142,18 @@ fn show(port: &PortInfo) -> String {
         ("receive drops", drops(&counters.rx_drops)),
         ("sent", format!("{} frames, {} bytes", counters.tx_frames, counters.tx_bytes)),
         ("send drops", drops(&counters.tx_drops)),
+        ("guide", guide(port).unwrap_or_default()),
     ])
+}
+
+/// Returns the place of the guide's section about the reason of the link, or else about the most
+/// frequent drop.
+fn guide(port: &PortInfo) -> Option<String> {
+    if let Some(reason) = &port.reason {
+        return Some(LinkReason::of(port.link, reason).guide());
+    }
+    let drops = port.counters.rx_drops.iter().chain(&port.counters.tx_drops);
+    drops.max_by_key(|(_, frames)| frames).map(|(reason, _)| reason.guide())
 }
 
 fn table(ports: &[PortInfo]) -> String {
@@ -273,6 +285,7 @@ mod tests {
         receive drops  none
         sent           0 frames, 0 bytes
         send drops     4 forged source address
+        guide          docs/guide/reasons.md#drop-forged-transmit
         ");
     }
 
@@ -304,6 +317,7 @@ mod tests {
            1  vm/db1/nic0  02:00:00:00:00:01  lan        broken  rbc:4000    12      1200   0         0  rx 3 no free receive buffer, tx 1 forged source address
         port 1 (vm/db1/nic0): descriptor 7 is its own successor
         ");
+        assert_eq!(guide(&port).unwrap(), "docs/guide/reasons.md#link-broken-ring");
         let counters = PortCounters { rx_drops: vec![(DropReason::RingFull, 3)], ..PortCounters::default() };
         let set =
             GuestMac { effective_mac: Some("02:66:00:00:00:01".parse().unwrap()), ..GuestMac::default() };

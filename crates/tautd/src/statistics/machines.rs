@@ -1,7 +1,7 @@
 //! VMs of this host, also those that other programs have started: times of their vCPUs and of their
 //! other threads, memory and disks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use taut_api::statistics::{Column, Period, VcpuStatistics, VmStatistics};
 use taut_history::{Clocks, Counted, FileError, History, Point, Values};
@@ -39,11 +39,59 @@ const OTHERS: u8 = 250;
 /// processes of its own VMs a bit later.
 const LOOKS_BEFORE_FOREIGN: u32 = 5;
 
+/// Most characters of the name of a VM in metrics: a foreign one may have any length.
+const LONGEST_NAME: usize = 128;
+
 /// Key and name of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) key: String,
     pub(super) name: String,
+}
+
+/// Times of a VM at the last sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct VmTimes {
+    /// Name of the VM. Foreign VMs may share one.
+    pub(crate) name: String,
+    /// Identifies the VM among all that run. It is the name of one of taut's. Of a foreign VM it is
+    /// the UUID, or `pid:` and the process if that is no UUID or an older VM has it as well.
+    pub(crate) id: String,
+    /// True if another program has started the VM.
+    pub(crate) foreign: bool,
+    /// Its process.
+    pub(crate) pid: u32,
+    /// Times of its vCPUs, the first 120 of them.
+    pub(crate) vcpus: BTreeMap<u32, Times>,
+    /// Times of its other threads, since the daemon first saw them.
+    pub(crate) others: Times,
+}
+
+/// Returns the times of VMs: first taut's own, then the others, the oldest first.
+pub(super) fn times(mut sampled: Vec<(Machine, Named)>) -> Vec<VmTimes> {
+    let is_foreign = |named: &Named| named.key.starts_with(FOREIGN);
+    sampled.sort_by_key(|(machine, named)| (is_foreign(named), machine.started, machine.pid));
+    let mut ids = BTreeSet::new();
+    let identified = |(machine, named): (Machine, Named)| {
+        let Machine { pid, uuid, mut vcpus, others, .. } = machine;
+        let foreign = is_foreign(&named);
+        let by_process = || format!("pid:{pid}");
+        let id = if foreign { uuid.and_then(|id| canonical_uuid(&id)) } else { Some(named.name.clone()) };
+        let id = id.filter(|id| !ids.contains(id)).unwrap_or_else(by_process);
+        ids.insert(id.clone());
+        vcpus.retain(|&vcpu, _| vcpu < MOST_VCPUS);
+        VmTimes { name: named.name.chars().take(LONGEST_NAME).collect(), id, foreign, pid, vcpus, others }
+    };
+    sampled.into_iter().map(identified).collect()
+}
+
+/// Returns a UUID in small letters, or nothing if the text is no UUID in the usual form.
+fn canonical_uuid(text: &str) -> Option<String> {
+    let fits = |(at, byte): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    (text.len() == 36 && text.bytes().enumerate().all(fits)).then(|| text.to_ascii_lowercase())
 }
 
 impl Named {
@@ -289,5 +337,25 @@ mod tests {
         assert_eq!(Named::of(&nameless, &Seen::default()).unwrap().name, "process 9");
         let young = Machine { looks: LOOKS_BEFORE_FOREIGN - 1, ..machine(9, 0) };
         assert_eq!(Named::of(&young, &Seen::default()), None, "it may be taut's");
+    }
+    #[test]
+    fn ids_of_vms_differ_and_a_copy_does_not_take_that_of_the_first_one() {
+        const UUID: &str = "6BA7B810-9DAD-11D1-80B4-00C04FD430C8";
+        let sampled = |key: &str, pid: u32, started: u64, uuid: &str| {
+            let named = Named { key: key.to_owned(), name: "x".repeat(500) };
+            (Machine { started, uuid: Some(uuid.to_owned()), ..machine(pid, 1) }, named)
+        };
+        let mut own = sampled("vm/own", 3, 900, UUID);
+        own.1.name = "own".to_owned();
+        let all = times(vec![
+            sampled("machine/b", 9, 800, &UUID.to_lowercase()),
+            sampled("machine/a", 7, 500, UUID),
+            sampled("machine/c", 8, 600, "own"),
+            own,
+        ]);
+        let ids: Vec<_> = all.iter().map(|vm| (vm.id.as_str(), vm.foreign)).collect();
+        let uuid = UUID.to_lowercase();
+        assert_eq!(ids, [("own", false), (&*uuid, true), ("pid:8", true), ("pid:9", true)]);
+        assert_eq!((all[1].name.len(), all[1].vcpus.len()), (LONGEST_NAME, 2));
     }
 }

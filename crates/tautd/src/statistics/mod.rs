@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use rustix::time::{ClockId, clock_gettime};
 use taut_api::ApiError;
@@ -30,6 +30,7 @@ use crate::board::Board;
 use crate::fabric::counters::Counters;
 use crate::store::Store;
 
+pub(crate) use machines::VmTimes;
 pub(crate) use series::Asked;
 
 /// Name of the file in the state directory.
@@ -56,12 +57,21 @@ pub(crate) struct Statistics {
     path: PathBuf,
     densities: [Density; DENSITIES],
     history: Mutex<Result<History, ApiError>>,
-    /// Processes of the VMs that ran at the last sample, by key.
-    running: Mutex<BTreeMap<String, u32>>,
+    /// The VMs that ran at the last sample.
+    running: Mutex<Running>,
     /// The last write has failed.
     write_failed: AtomicBool,
     /// The last deletion of old samples has failed.
     prune_failed: AtomicBool,
+}
+
+/// VMs that ran at a sample.
+#[derive(Debug, Default)]
+struct Running {
+    /// Their processes, by the key that they have in the history.
+    processes: BTreeMap<String, u32>,
+    /// Their times.
+    times: Vec<VmTimes>,
 }
 
 /// Counts of a port.
@@ -150,7 +160,7 @@ impl Statistics {
 
     /// Returns the times of all VMs of the host with samples in the period.
     pub(crate) fn vms(&self, period: Period) -> Result<Vec<VmStatistics>, ApiError> {
-        let running = self.running().clone();
+        let running = self.running().processes.clone();
         self.read(|history| machines::statistics(history, &running, period, clocks()))
     }
 
@@ -167,8 +177,24 @@ impl Statistics {
     /// Returns the rates of a subject over the period, step by step; nothing if no such subject has
     /// samples in the period.
     pub(crate) fn series(&self, asked: &Asked, period: Period) -> Result<Option<Series>, ApiError> {
-        let running = self.running().clone();
+        let running = self.running().processes.clone();
         self.read(|history| series::series(history, &running, asked, period, clocks()))
+    }
+
+    /// Returns the times of all VMs of the host that ran at the last sample.
+    pub(crate) fn vm_times(&self) -> Vec<VmTimes> {
+        self.running().times.clone()
+    }
+
+    /// Returns whether samples reach the file: it can be used, and the last write has not failed.
+    /// Does not wait for a write that is under way.
+    pub(crate) fn is_written(&self) -> bool {
+        let is_usable = match self.history.try_lock() {
+            Ok(history) => history.is_ok(),
+            Err(TryLockError::Poisoned(history)) => history.into_inner().is_ok(),
+            Err(TryLockError::WouldBlock) => true,
+        };
+        is_usable && !self.write_failed.load(Relaxed)
     }
 
     fn read<T>(&self, read: impl FnOnce(&History) -> Result<T, FileError>) -> Result<T, ApiError> {
@@ -181,7 +207,7 @@ impl Statistics {
         }
     }
 
-    fn running(&self) -> MutexGuard<'_, BTreeMap<String, u32>> {
+    fn running(&self) -> MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -190,6 +190,7 @@ fn a_file_that_is_no_history_is_put_aside() {
     assert!(statistics.ports(Period::USUAL).unwrap().is_empty());
     assert!(dir.path().join(format!("{FILE}{UNUSABLE}")).exists());
     assert!(dir.path().join(FILE).exists());
+    assert!(statistics.is_written());
     // An error that is not of the file leaves the file where it is.
     std::fs::create_dir_all(dir.path().join("other").join(FILE)).unwrap();
     assert!(open(&dir.path().join("other")).ports(Period::USUAL).is_err());
@@ -197,4 +198,5 @@ fn a_file_that_is_no_history_is_put_aside() {
     let statistics = open(&dir.path().join("absent"));
     let error = statistics.ports(Period::USUAL).unwrap_err();
     assert!(error.hint.contains("history.db"), "{error}");
+    assert!(!statistics.is_written());
 }

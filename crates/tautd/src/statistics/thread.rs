@@ -1,6 +1,6 @@
 //! The thread that takes samples.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use taut_host::observe::machines::Machines;
 
 use super::gauges::Gauges;
 use super::machines::{self, Named};
-use super::{Sources, Statistics, clocks, host, ports, sockets};
+use super::{Running, Sources, Statistics, clocks, host, ports, sockets};
 
 /// Time between two samples in ms.
 const EVERY: u64 = 1000;
@@ -74,9 +74,10 @@ pub(super) fn sample(
         let named = machines.iter().map(named).collect();
         (ports::existing(&state.desired, &seen), named)
     };
-    let mut running = BTreeMap::new();
+    let mut keys = BTreeSet::new();
+    let named = machines.into_iter().zip(named).filter_map(|(machine, named)| Some((machine, named?)));
+    let named: Vec<_> = named.filter(|(_, named)| keys.insert(named.key.clone())).collect();
     if let Ok(history) = &mut *statistics.lock() {
-        let mut keys = BTreeSet::new();
         // Others may have kept the lock for a while.
         let now = clocks();
         for (owner, port) in existing {
@@ -98,13 +99,9 @@ pub(super) fn sample(
             }
             keys.insert(key);
         }
-        for (machine, named) in machines.iter().zip(named) {
-            let Some(Named { key, name }) = named else { continue };
-            if keys.insert(key.clone()) {
-                let reading = machines::reading(machine, gauges.begin(&key, read_at.since_boot));
-                history.record(read_at.since_boot, &key, &name, &reading);
-                running.insert(key, machine.pid);
-            }
+        for (machine, Named { key, name }) in &named {
+            let reading = machines::reading(machine, gauges.begin(key, read_at.since_boot));
+            history.record(read_at.since_boot, key, name, &reading);
         }
         let reading = host::reading(&load, gauges.begin(host::KEY, read_at.since_boot));
         history.record(read_at.since_boot, host::KEY, host::KEY, &reading);
@@ -112,5 +109,6 @@ pub(super) fn sample(
         history.end_others(|key| keys.contains(key));
         gauges.keep(&keys);
     }
-    *statistics.running() = running;
+    let processes = named.iter().map(|(machine, named)| (named.key.clone(), machine.pid)).collect();
+    *statistics.running() = Running { processes, times: machines::times(named) };
 }

@@ -169,6 +169,16 @@ fn page() {
     execute("docs/guide/page.md", &Taut::start());
 }
 
+#[test]
+fn monitoring() {
+    execute("docs/guide/monitoring.md", &Taut::start());
+}
+
+#[test]
+fn reasons() {
+    execute("docs/guide/reasons.md", &Taut::start());
+}
+
 /// The page ends the daemon and starts another one, which ends with the page.
 #[test]
 fn operations() {

@@ -1,16 +1,15 @@
 //! The status of an entry, as reported to `tautd`.
 
-use taut_api::link::{Link, NOTHING_ATTACHED};
+use taut_api::link::{Link, LinkReason};
 
 use super::Entry;
 
 /// Advice for a guest with a broken ring. A driver that starts again sets up new rings.
 const RESET: &str = "load the card's driver in the guest again, or restart the VM";
 
-/// Reason that an uplink with a link is not used.
-const NO_PATH: &str = "not used: its cable leads nowhere, by the probes of its team (no beacon of another uplink, or \
-                       no answer of the gateway, for 2.5 s and until 10 s after the next one); hint: look at the \
-                       switch at its other end";
+/// Rest of the reason that an uplink with a link is not used.
+const NO_PATH: &str = ", by the probes of its team (no beacon of another uplink, or no answer of the gateway, for 2.5 s \
+                       and until 10 s after the next one); hint: look at the switch at its other end";
 
 /// The state of a port that `tautd` is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +44,7 @@ impl Entry {
         let fault = self.session.as_ref().and_then(|session| session.fault());
         let (link, reason) = match fault {
             Some(fault) => (Link::Broken, Some(format!("{fault}; hint: {RESET}"))),
-            None if self.device.is_up() => (Link::Up, self.has_no_path.then(|| NO_PATH.to_owned())),
+            None if self.device.is_up() => (Link::Up, self.has_no_path.then(no_path)),
             None => (Link::Down, Some(self.why_down())),
         };
         Status { link, reason, attached, unused_queue_pairs: self.unused_queue_pairs.clone() }
@@ -53,26 +52,30 @@ impl Entry {
 
     fn why_down(&self) -> String {
         match (&self.session, &self.lost) {
-            (Some(session), _) if session.record().memory.is_empty() => {
-                without_memory(self.kind.owner()).to_owned()
-            }
-            (Some(_), _) => "the guest's driver has not started its rings".to_owned(),
+            (Some(session), _) if session.record().memory.is_empty() => without_memory(self.kind.owner()),
+            (Some(_), _) => format!("{} its rings", LinkReason::DriverNotStarted.as_str()),
             (None, Some(reason)) => reason.clone(),
-            (None, None) if self.listener.is_some() => "no front end has connected".to_owned(),
-            (None, None) => NOTHING_ATTACHED.to_owned(),
+            (None, None) if self.listener.is_some() => LinkReason::NotConnected.as_str().to_owned(),
+            (None, None) => LinkReason::NothingAttached.as_str().to_owned(),
         }
     }
 }
 
+fn no_path() -> String {
+    LinkReason::NoPath.as_str().to_owned() + NO_PATH
+}
+
 /// Why the port of a front end that has shared no memory is down. QEMU silently omits memory that
 /// it cannot share, which looks like an idle driver. All memory of VMs that taut starts is shared.
-fn without_memory(owner: &str) -> &'static str {
+fn without_memory(owner: &str) -> String {
+    let silent = LinkReason::DriverNotStarted.as_str();
     if owner.starts_with("vm/") {
-        "the guest's driver has not started"
-    } else {
-        "no guest memory was shared: the guest's driver has not started, or its VM's memory is private; \
-         hint: QEMU needs memory-backend-memfd with share=on"
+        return silent.to_owned();
     }
+    let unshared = LinkReason::MemoryNotShared.as_str();
+    format!(
+        "{unshared}: {silent}, or its VM's memory is private; hint: QEMU needs memory-backend-memfd with share=on"
+    )
 }
 
 #[cfg(test)]
