@@ -6,7 +6,7 @@ use taut_api::fabric::DropReason;
 use taut_api::role::Role;
 use taut_api::route::{PortInfo, Vm};
 use taut_api::shaping::{PortShape, ShapeOrigin};
-use taut_api::statistics::{Period, PortRates, PortStatistics};
+use taut_api::statistics::{self, Column, Period, PortRates, PortStatistics, SeriesPoint};
 use taut_api::vm::{NicSpec, NicStatus};
 
 use crate::chart::{self, Line};
@@ -28,8 +28,7 @@ pub struct Port {
     pub period: Period,
     /// The VM and the index of its card, for ports of VMs.
     pub card: Option<(Vm, usize)>,
-    /// Received and transmitted bits per second, by ms since the Unix epoch; absent where nobody
-    /// has asked for samples.
+    /// Received and transmitted bits per second; absent without samples in the period.
     pub series: Option<Series>,
     /// The form as it was sent, and why it was refused.
     pub refused: Option<(Fields, ApiError)>,
@@ -46,6 +45,22 @@ pub struct Series {
     pub receive: Vec<(u64, f64)>,
     /// Transmitted by the guest.
     pub transmit: Vec<(u64, f64)>,
+}
+
+impl Series {
+    /// Takes the two lines out of a port's series. Points that are not known are left out.
+    pub fn of(series: &statistics::Series) -> Self {
+        let line = |column: Column| {
+            let place = series.columns.iter().position(|known| *known == column);
+            let value = |point: &SeriesPoint| Some((point.to_ms, (*point.values.get(place?)?)?));
+            series.points.iter().filter_map(value).collect()
+        };
+        Self {
+            step_ms: series.step_ms,
+            receive: line(Column::RxBitsPerS),
+            transmit: line(Column::TxBitsPerS),
+        }
+    }
 }
 
 impl Port {

@@ -9,8 +9,8 @@ use taut_api::statistics::{Period, PortStatistics};
 use taut_api::{ApiError, Name, path};
 use taut_page::form::{Fields, patch_of};
 use taut_page::frame::Frame;
-use taut_page::text::port_address;
-use taut_page::view::port::{self, Port};
+use taut_page::text::{encode, port_address};
+use taut_page::view::port::{self, Port, Series};
 
 use super::api::Api;
 use super::shown::Shown;
@@ -103,7 +103,14 @@ async fn view(api: &Api, owner: String, period: Period) -> Result<Port, ApiError
     let statistics: Vec<PortStatistics> =
         api.get(&format!("{}?period={period}", path::PORT_STATISTICS)).await?;
     let statistics = statistics.into_iter().find(|statistics| statistics.owner == owner);
-    Ok(Port { owner, port, statistics, period, card, series: None, refused: None, changed: false })
+    let name = encode(&owner);
+    let series = api.get(&format!("{}?subject=port&name={name}&period={period}", path::SERIES)).await;
+    let series = match series {
+        Ok(series) => Some(Series::of(&series)),
+        Err(error) if error.kind == ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    Ok(Port { owner, port, statistics, period, card, series, refused: None, changed: false })
 }
 
 /// Returns VM and index of an owner `vm/NAME/nicN`; `None` for owners of another kind.
