@@ -65,6 +65,11 @@ pub(crate) struct VmTimes {
     pub(crate) vcpus: BTreeMap<u32, Times>,
     /// Times of its other threads, since the daemon first saw them.
     pub(crate) others: Times,
+    /// Time in which CPU limits kept it from running, in nanoseconds, since the daemon first saw
+    /// it. Absent without a controller of CPU time.
+    pub(crate) throttled_ns: Option<u64>,
+    /// Memory of its process.
+    pub(crate) memory: Option<MemoryUse>,
 }
 
 /// Returns the times of VMs: first taut's own, then the others, the oldest first.
@@ -73,14 +78,15 @@ pub(super) fn times(mut sampled: Vec<(Machine, Named)>) -> Vec<VmTimes> {
     sampled.sort_by_key(|(machine, named)| (is_foreign(named), machine.started, machine.pid));
     let mut ids = BTreeSet::new();
     let identified = |(machine, named): (Machine, Named)| {
-        let Machine { pid, uuid, mut vcpus, others, .. } = machine;
+        let Machine { pid, uuid, mut vcpus, others, throttled_ns, memory, .. } = machine;
         let foreign = is_foreign(&named);
         let by_process = || format!("pid:{pid}");
         let id = if foreign { uuid.and_then(|id| canonical_uuid(&id)) } else { Some(named.name.clone()) };
         let id = id.filter(|id| !ids.contains(id)).unwrap_or_else(by_process);
         ids.insert(id.clone());
         vcpus.retain(|&vcpu, _| vcpu < MOST_VCPUS);
-        VmTimes { name: named.name.chars().take(LONGEST_NAME).collect(), id, foreign, pid, vcpus, others }
+        let name = named.name.chars().take(LONGEST_NAME).collect();
+        VmTimes { name, id, foreign, pid, vcpus, others, throttled_ns, memory }
     };
     sampled.into_iter().map(identified).collect()
 }

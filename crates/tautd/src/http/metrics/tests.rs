@@ -9,7 +9,7 @@ use taut_api::link::Link;
 use taut_api::shaping::PortShaping;
 use taut_api::vm::{VmDesired, VmStatus};
 use taut_api::{GuestMac, MacAddr};
-use taut_host::observe::machines::Times;
+use taut_host::observe::machines::{MemoryUse, Times};
 
 use super::exposition::{Sample, read};
 use super::*;
@@ -46,6 +46,8 @@ fn times(name: &str, id: &str, vcpus: u32) -> VmTimes {
         pid: 77,
         vcpus: (0..vcpus).map(|vcpu| (vcpu, times)).collect(),
         others: times,
+        throttled_ns: Some(250_000_000),
+        memory: Some(MemoryUse { resident: 1 << 20, ..MemoryUse::default() }),
     }
 }
 
@@ -111,6 +113,8 @@ fn values_are_rendered_with_their_labels() {
         "taut_vm_vcpu_run_seconds_total{vm=\"a\",id=\"a\",vcpu=\"1\"} 2.5".to_owned(),
         "taut_vm_vcpu_ready_seconds_total{vm=\"a\",id=\"a\",vcpu=\"0\"} 0.5".to_owned(),
         "taut_vm_others_run_seconds_total{vm=\"a\",id=\"a\"} 2.5".to_owned(),
+        "taut_vm_throttled_seconds_total{vm=\"a\",id=\"a\"} 0.25".to_owned(),
+        "taut_vm_memory_bytes{vm=\"a\",id=\"a\"} 1048576".to_owned(),
         "taut_vms_left_out 0".to_owned(),
         "taut_fabric_up 1".to_owned(),
         "taut_revision_newest 9".to_owned(),
@@ -166,6 +170,7 @@ fn names_and_labels_of_all_metrics_are_stable() {
     expect("", "vms", " phase");
     expect("vm_vcpu_", "run_seconds_total ready_seconds_total", " id,vcpu,vm");
     expect("vm_others_", "run_seconds_total ready_seconds_total", " id,vm");
+    expect("vm_", "throttled_seconds_total memory_bytes swapped_bytes", " id,vm");
     expect("", "vm_info", " foreign,id,pid,vm");
     expect("", "build_info", " version");
     expect(

@@ -1,4 +1,4 @@
-//! Metrics of VMs: phases of taut's own, and times of all VMs of the host.
+//! Metrics of VMs: phases of taut's own, and times and memory of all VMs of the host.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use prometheus_client::encoding::DescriptorEncoder;
 use taut_api::route::Vm;
 use taut_api::vm::Phase;
-use taut_host::observe::machines::Times;
+use taut_host::observe::machines::{MemoryUse, Times};
 
 use super::encoder::{Column, Labels, counter, gauge, seconds};
 use crate::statistics::VmTimes;
@@ -40,6 +40,11 @@ const OTHERS: [Column<Times>; 2] = [
         "Time that the VM's other threads were ready to run and waited for a pCPU",
         |times| times.waited_ns,
     ),
+];
+
+const MEMORY: [Column<MemoryUse>; 2] = [
+    ("taut_vm_memory_bytes", "Memory of the host that the VM's process has", |memory| memory.resident),
+    ("taut_vm_swapped_bytes", "Memory of the VM's process that is swapped out", |memory| memory.swapped),
 ];
 
 /// Encodes the number of taut's VMs in each phase.
@@ -83,6 +88,21 @@ pub(super) fn encode_times(vms: &[VmTimes], encoder: &mut DescriptorEncoder<'_>)
         let mut metric = counter(encoder, name, help)?;
         for vm in &listed {
             seconds(metric.encode_family(&labels(vm))?, read(&vm.others))?;
+        }
+    }
+    let help = "Time in which CPU limits kept the VM from running";
+    let mut metric = counter(encoder, "taut_vm_throttled_seconds", help)?;
+    for vm in &listed {
+        if let Some(throttled_ns) = vm.throttled_ns {
+            seconds(metric.encode_family(&labels(vm))?, throttled_ns)?;
+        }
+    }
+    for (name, help, read) in MEMORY {
+        let mut metric = gauge(encoder, name, help)?;
+        for vm in &listed {
+            if let Some(memory) = &vm.memory {
+                metric.encode_family(&labels(vm))?.encode_gauge(&read(memory))?;
+            }
         }
     }
     let help = "VMs of the host without times in these metrics, because there are too many";
