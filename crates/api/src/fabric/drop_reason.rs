@@ -8,9 +8,10 @@ macro_rules! drop_reasons {
         /// Reason for a dropped frame. The discriminant is the index of its counter; new reasons
         /// are appended.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+        #[serde(rename_all = "kebab-case")]
         #[repr(u8)]
         pub enum DropReason {
-            $($(#[doc = $doc])+ #[serde(rename = $code)] $variant $(= $number)?,)+
+            $($(#[doc = $doc])+ $variant $(= $number)?,)+
         }
 
         impl DropReason {
@@ -89,4 +90,16 @@ drop_reasons! {
     /// The receiver's guest has given its card another address than the configured one, and
     /// `mac_changes` is rejected.
     AddressChanged = "address-changed": "receiver changed its address, which its port group rejects",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_those_of_documents() {
+        for reason in DropReason::ALL {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.code());
+        }
+    }
 }

@@ -153,7 +153,7 @@ fn guide(port: &PortInfo) -> Option<String> {
         return Some(LinkReason::of(port.link, reason).guide());
     }
     let drops = port.counters.rx_drops.iter().chain(&port.counters.tx_drops);
-    drops.max_by_key(|(_, frames)| frames).map(|(reason, _)| reason.guide())
+    drops.max_by_key(|(_, frames)| *frames).map(|(reason, _)| reason.guide())
 }
 
 fn table(ports: &[PortInfo]) -> String {
