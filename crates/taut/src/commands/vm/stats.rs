@@ -4,6 +4,7 @@ use clap::Args as Arguments;
 use taut_api::error::ErrorKind;
 use taut_api::statistics::{Period, VmStatistics};
 use taut_api::{ApiError, path};
+use taut_top::text::printable;
 
 use crate::client::Client;
 use crate::output::{self, Outcome, Output};
@@ -39,6 +40,9 @@ pub(super) fn run(args: &Args, client: &Client, out: Output) -> Outcome {
 }
 
 fn table(vms: &[VmStatistics]) -> String {
+    // The owner of a foreign VM chooses its name.
+    let shown = |vm: &VmStatistics| VmStatistics { name: printable(&vm.name), ..vm.clone() };
+    let vms: Vec<_> = vms.iter().map(shown).collect();
     let rows: Vec<_> = vms.iter().map(row).collect();
     let mut text = output::table(
         [
@@ -59,7 +63,7 @@ fn table(vms: &[VmStatistics]) -> String {
         ],
         &rows,
     );
-    for vm in vms {
+    for vm in &vms {
         for vcpu in vm.vcpus.iter().filter(|vcpu| vcpu.ready_percent >= MUCH_READY) {
             text += &format!(
                 "{}: vCPU {} was ready to run and waited for a pCPU for {:.1} % of the time\n",
@@ -144,6 +148,8 @@ mod tests {
             disk_written_bytes_per_s: None,
             ..busy.clone()
         };
+        let hostile = VmStatistics { name: "a\u{1b}[2J\nb".to_owned(), ..nameless.clone() };
+        assert!(!table(&[hostile]).contains("\u{1b}"), "a terminal would obey it");
         insta::assert_snapshot!(table(&[busy, nameless]), @r"
         NAME                 PID   SECONDS  VCPUS  %RUN  %RDY  MAX %RDY  RDY MS/20S  %MLMTD  %SYS   MiB  SWAP MiB  MBRD/s  MBWR/s
         db (foreign)         712       300      2  62.2  52.7      49.7        9940    12.3   4.2  1536         0    1.23    0.00
