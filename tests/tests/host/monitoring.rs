@@ -12,7 +12,8 @@ use taut_virtq::header::NetHeader;
 
 const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
 const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
-const NOBODY: [u8; 6] = [2, 0, 0, 0, 0, 0xf];
+/// Address that no port has: one that the sender must not use as its own.
+const FORGED: [u8; 6] = [2, 0, 0, 0, 0, 0xf];
 /// User and group of the forwarder, which have the role `view` and no other rights.
 const VIEWER: u32 = 61_001;
 const GROUP: u32 = 61_000;
@@ -138,12 +139,12 @@ impl Monitoring {
     }
 }
 
-/// Sends frames: every second one to a guest that takes none, so that its ring is full, and the
-/// others to nobody.
+/// Sends frames to a guest that takes none, so that its ring is full. Every second one has a forged
+/// source address.
 fn send_to_be_dropped(from: &mut RawPort) {
     for number in 0..20 {
-        let to = if number % 2 == 0 { B } else { NOBODY };
-        let mut frame = [&to[..], &A, &[0x88, 0xb5]].concat();
+        let from_address = if number % 2 == 0 { A } else { FORGED };
+        let mut frame = [&B[..], &from_address, &[0x88, 0xb5]].concat();
         frame.resize(500, 0);
         // Without room, the frames before are still waiting for the receiver.
         let _ = from.send(&NetHeader::default(), &frame);
@@ -213,7 +214,7 @@ fn every_query_of_dashboard_and_alerts_has_data_under_load() {
     assert!(monitoring.result("taut_build_info").is_some());
 
     // Both drops have reasons, and the foreign VM has its name.
-    for reason in ["ring-full", "unknown-unicast"] {
+    for reason in ["ring-full", "forged-transmit"] {
         assert!(monitoring.result(&format!("taut_port_drops_total{{reason=\"{reason}\"}} > 0")).is_some());
     }
     let foreign = r#"taut_vm_vcpu_run_seconds_total{vm="fore\"ign\\",id=~"pid:.+"} > 0"#;
