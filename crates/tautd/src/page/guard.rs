@@ -1,7 +1,7 @@
 //! Protection of the page's user from other sites in the same browser.
 //!
-//! The page's socket has no secret that a browser keeps: whoever reaches it through `ssh -L` acts as
-//! its user. So any other site that the browser shows may try to send requests there.
+//! The page's socket has no secret that a browser keeps: whoever reaches it through `ssh -L` acts
+//! as its user. So any other site that the browser shows may try to send requests there.
 //!
 //! - A request that changes something must come from the page itself, by `Origin` and
 //!   `Sec-Fetch-Site`. Programs other than browsers send neither.
