@@ -62,14 +62,21 @@ fn in_units(amount: u64, units: &'static [(&'static str, u64)]) -> (String, &'st
     (amount.div_ceil(*factor).to_string(), unit)
 }
 
-/// Returns the change of a VM that a form asks for.
+/// Returns the change of a VM that a form asks for. A direction whose fields are as `now`, the
+/// shaping in force, would show them stays as it is: a field may show a rounded amount.
 ///
 /// # Errors
 /// If a field is missing or cannot be read. The daemon checks the rest.
-pub fn patch_of(nic: usize, fields: &Fields) -> Result<VmPatch, ApiError> {
+pub fn patch_of(nic: usize, fields: &Fields, now: &OwnShaping) -> Result<VmPatch, ApiError> {
+    let shown = fields_of(now);
+    let change = |prefix: &str, direction: &str| {
+        let mut of_direction = shown.iter().filter(|(field, _)| field.starts_with(prefix));
+        let is_as_shown = of_direction.all(|(field, value)| fields.get(field) == Some(value));
+        if is_as_shown { Ok(None) } else { own_shape(fields, prefix, direction).map(Some) }
+    };
     let nic_patch = NicPatch {
-        to_guest: Some(own_shape(fields, "receive", "Receive")?),
-        to_switch: Some(own_shape(fields, "transmit", "Transmit")?),
+        to_guest: change("receive", "Receive")?,
+        to_switch: change("transmit", "Transmit")?,
         ..NicPatch::default()
     };
     Ok(VmPatch { nics: [(nic, nic_patch)].into(), ..VmPatch::default() })
@@ -184,6 +191,7 @@ mod tests {
 
     #[test]
     fn a_form_is_read_as_it_was_shown() {
+        let odd = Shape { burst: Bytes(1500), ..Shape::steady(BitRate(7)) };
         let shape =
             Shape { average: BitRate(1_500_000), peak: Some(BitRate(2_000_000_000)), burst: Bytes(3 << 20) };
         for own in [
@@ -191,9 +199,12 @@ mod tests {
             OwnShaping { to_switch: OwnShape::Off, to_guest: OwnShape::Limited(shape) },
             OwnShaping { to_switch: OwnShape::Limited(Shape::steady(BitRate(999))), ..OwnShaping::default() },
         ] {
-            let patch = patch_of(2, &fields_of(&own)).unwrap();
+            let other = OwnShaping { to_switch: OwnShape::Limited(odd), to_guest: OwnShape::Limited(odd) };
+            let patch = patch_of(2, &fields_of(&own), &other).unwrap();
             let nic = &patch.nics[&2];
             assert_eq!((nic.to_switch, nic.to_guest), (Some(own.to_switch), Some(own.to_guest)));
+            let patch = patch_of(2, &fields_of(&other), &other).unwrap();
+            assert_eq!((patch.nics[&2].to_switch, patch.nics[&2].to_guest), (None, None), "a rounded burst");
         }
         let shown = fields_of(&OwnShaping { to_guest: OwnShape::Limited(shape), ..OwnShaping::default() });
         assert_eq!(
@@ -206,13 +217,15 @@ mod tests {
     #[test]
     fn the_least_that_a_limit_needs_is_its_average() {
         let limited = fields(&[("transmit_mode", "limited"), ("transmit_average", " 64 ")]);
-        let shape = patch_of(0, &limited).unwrap().nics[&0].to_switch;
+        let shape = patch_of(0, &limited, &OwnShaping::default()).unwrap().nics[&0].to_switch;
         assert_eq!(shape, Some(OwnShape::Limited(Shape::steady(BitRate(64_000_000)))));
     }
 
     #[test]
     fn fields_that_cannot_be_read_are_named() {
-        let error = |pairs: &[(&str, &str)]| patch_of(0, &fields(pairs)).unwrap_err().to_string();
+        let error = |pairs: &[(&str, &str)]| {
+            patch_of(0, &fields(pairs), &OwnShaping::default()).unwrap_err().to_string()
+        };
         let limited = ("receive_mode", "limited");
         for (pairs, message) in [
             (&[limited][..], "Receive: a limit needs an average rate"),
@@ -228,6 +241,9 @@ mod tests {
         ] {
             assert!(error(pairs).contains(message), "{}", error(pairs));
         }
-        assert!(patch_of(0, &Fields::new()).is_err(), "a form without fields changes nothing");
+        assert!(
+            patch_of(0, &Fields::new(), &OwnShaping::default()).is_err(),
+            "a form without fields changes nothing"
+        );
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::csv;
 use crate::keys::{Effect, Key, Rows, State};
@@ -47,7 +47,8 @@ pub fn batch(options: Options, ports: PortSource, write: &mut dyn FnMut(&str)) {
     let mut due = Instant::now();
     let mut left = options.count;
     while left != Some(0) {
-        due += interval;
+        // A sample that was missed, because this program stood still, is not made up for.
+        due = (due + interval).max(Instant::now());
         sleep(due.saturating_duration_since(Instant::now()));
         let after = reader.read();
         let rates = rates::between(&before, &after);
@@ -64,7 +65,7 @@ pub fn batch(options: Options, ports: PortSource, write: &mut dyn FnMut(&str)) {
 /// Returns the error of the terminal.
 pub fn interactive(options: Options, ports: PortSource) -> io::Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
+    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     let saved = toprc::path().and_then(|path| toprc::read(&path));
@@ -75,9 +76,9 @@ pub fn interactive(options: Options, ports: PortSource) -> io::Result<()> {
     settings.view = options.view.unwrap_or(settings.view);
     settings.seconds = options.seconds.unwrap_or(settings.seconds);
     let state = State { settings, message, ..State::default() };
-    // A panic restores the terminal by a hook that this sets.
-    let mut terminal = ratatui::try_init()?;
+    // Also what was begun is undone if the rest fails. A panic restores the terminal by a hook.
     let _restore = Restore;
+    let mut terminal = ratatui::try_init()?;
     let mut session = Session { state, reader: Reader::new(Path::new("/"), ports), last: None, rates: None };
     session.run(&mut terminal, options.count, &stop)
 }

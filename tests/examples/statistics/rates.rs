@@ -1,5 +1,6 @@
 //! Rates of ports that send as fast as they are told.
 
+use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -70,6 +71,8 @@ struct Seen {
     port: String,
     from: u64,
     to: u64,
+    /// Time of the question.
+    asked: u64,
     rate: f64,
     counted: f64,
 }
@@ -96,7 +99,12 @@ pub(crate) fn run(seconds: u64) -> Outcome<Value> {
     // The first second has no sample of before.
     let wall = wall_ms() - 1000 * (seconds - 2);
     looks.retain(|seen| seen.from > wall);
-    let whole = statistics(&taut, &format!("{}s", seconds.min(300)))?;
+    let asked = seconds.min(300);
+    let whole = statistics(&taut, &format!("{asked}s"))?;
+    let is_covered = |seen: &Seen| seen.to - seen.from >= 950 * asked && wall_ms() - seen.to < 5000;
+    if !whole.iter().all(is_covered) {
+        return Err("a port has no samples of all the time".into());
+    }
     let of =
         |seen: &Seen| senders.iter().find(|sender| format!("external/{}", sender.port.name) == seen.port);
     let off = |seen: &Seen| {
@@ -105,7 +113,7 @@ pub(crate) fn run(seconds: u64) -> Outcome<Value> {
         ((seen.counted - sent).abs() - UNCERTAIN).max(0.0) * 100.0 / sent.max(1.0)
     };
     let worst = |all: &[Seen]| all.iter().map(off).fold(0.0, f64::max);
-    let longest_gap = looks.iter().map(|seen| seen.to - seen.from).max().unwrap_or(u64::MAX);
+    let longest_gap = longest_gap(&looks);
     let negative = looks.iter().chain(&whole).filter(|seen| seen.rate < 0.0).count();
     let ports = whole.iter().filter(|seen| of(seen).is_some()).count();
     let (looked, whole_off, second_off) = (looks.len(), worst(&whole), worst(&looks));
@@ -126,10 +134,22 @@ pub(crate) fn run(seconds: u64) -> Outcome<Value> {
     }))
 }
 
+/// Returns the longest time between two samples of a port, by the ends of averages over a second
+/// and by the times they were asked for.
+fn longest_gap(looks: &[Seen]) -> u64 {
+    let mut last = BTreeMap::new();
+    let gaps = looks.iter().map(|seen| {
+        let before = last.insert(&seen.port, seen.to).unwrap_or(seen.from);
+        seen.to.saturating_sub(before).max(seen.asked.saturating_sub(seen.to))
+    });
+    gaps.max().unwrap_or(u64::MAX)
+}
+
 /// Reads averages over a second until the load is over.
 fn each_second(taut: &Taut, is_over: &AtomicBool) -> Vec<Seen> {
     let mut looks = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
+        // An answer that fails shows as a gap.
         looks.extend(statistics(taut, "1s").unwrap_or_default());
         sleep(Duration::from_millis(700));
     }
@@ -163,6 +183,7 @@ fn after_a_kill(taut: &Taut, senders: &mut [Sender]) -> Outcome<Value> {
 
 /// Returns the averages of all ports over a period.
 fn statistics(taut: &Taut, period: &str) -> Outcome<Vec<Seen>> {
+    let asked = wall_ms();
     let mut command: Command = taut.command();
     let out = command.args(["-o", "json", "net", "stats", "--period", period]).output()?;
     if !out.status.success() {
@@ -177,6 +198,7 @@ fn statistics(taut: &Taut, period: &str) -> Outcome<Vec<Seen>> {
             port: one["owner"].as_str().ok_or("a port has no owner")?.to_owned(),
             from: to - number(&one["covered_ms"])? as u64,
             to,
+            asked,
             rate: number(&one["rates"]["tx_frames_per_s"])?,
             counted: number(&one["counted"]["tx_frames"])?,
         });

@@ -1,6 +1,7 @@
 //! A process that records is killed again and again.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -36,7 +37,7 @@ pub(crate) fn record(file: &Path, first: u64) -> Outcome<()> {
 /// Kills a recording process so many times, and looks for what it has recorded.
 pub(crate) fn run(folder: &Path, times: u32) -> Outcome<String> {
     let file = folder.join("kills.db");
-    let (mut next, mut longest, mut older_lost) = (FIRST, 0, 0);
+    let (mut next, mut longest, mut older_lost, mut kills) = (FIRST, 0, 0, 0);
     for time in 0..times {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["record".as_ref(), file.as_os_str(), next.to_string().as_ref()])
@@ -49,7 +50,7 @@ pub(crate) fn run(folder: &Path, times: u32) -> Outcome<String> {
         sleep(Duration::from_micros(20_000 + u64::from(time) * 7919 % 40_000));
         child.kill()?;
         let last = lines.last().transpose()?.unwrap_or(first);
-        child.wait()?;
+        kills += u32::from(child.wait()?.signal() == Some(9));
         let last: u64 = last.parse()?;
         let history = load::open(&file, last)?;
         let position = |second: u64| history.timeline().position(1000 * second);
@@ -69,7 +70,7 @@ pub(crate) fn run(folder: &Path, times: u32) -> Outcome<String> {
         next = last + 1;
     }
     Ok(format!(
-        r#"{{"kills":{times},"recorded":{},"longest_lost_s":{longest},"older_lost":{older_lost}}}"#,
+        r#"{{"kills":{kills},"recorded":{},"longest_lost_s":{longest},"older_lost":{older_lost}}}"#,
         next - FIRST
     ))
 }

@@ -100,6 +100,10 @@ fn ports(client: Client) -> PortSource {
     thread::spawn(move || answer_all(&client, &asked, &answer));
     let mut waiting = false;
     Box::new(move || {
+        // An answer that came too late for the last reading is too old for this one.
+        while answers.try_recv().is_ok() {
+            waiting = false;
+        }
         waiting = waiting || ask.send(()).is_ok();
         let ports = answers.recv_timeout(PATIENCE).ok()?;
         waiting = false;

@@ -68,7 +68,10 @@ async fn apply(api: &Api, owner: &str, fields: &Fields) -> Result<(), ApiError> 
             "change the shaping of its port group",
         )
     })?;
-    let _: Vm = api.patch(&path::VM.of(&vm), &patch_of(nic, fields)?).await?;
+    let address = path::VM.of(&vm);
+    let now: Vm = api.get(&address).await?;
+    let card = now.spec.vm.nics.get(nic).ok_or_else(|| unknown(owner))?;
+    let _: Vm = api.patch(&address, &patch_of(nic, fields, &card.shaping)?).await?;
     Ok(())
 }
 
