@@ -178,9 +178,8 @@ impl State {
     fn type_interval(&mut self, mut typed: String, key: Key) {
         match key {
             Key::Char(c) if c.is_ascii_digit() || c == '.' => {
-                if typed.len() < LONGEST {
-                    typed.push(c);
-                }
+                let has_room = typed.len() < LONGEST;
+                typed.extend(has_room.then_some(c));
             }
             Key::Backspace => _ = typed.pop(),
             Key::Enter => {

@@ -229,7 +229,9 @@ fn runs(before: &Reading, after: &Reading) -> BTreeMap<u32, Vec<(u64, u32)>> {
             runs.entry(thread.cpu).or_default().push((ns, thread.tid));
         }
     }
-    runs.values_mut().for_each(|runs| runs.sort_unstable_by(|a, b| b.cmp(a)));
+    for runs in runs.values_mut() {
+        runs.sort_unstable_by(|a, b| b.cmp(a));
+    }
     runs
 }
 

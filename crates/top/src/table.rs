@@ -61,7 +61,7 @@ impl Row {
     /// Sets a figure, which is high if it is above the column's limit.
     fn number(&mut self, view: View, title: &str, value: impl Into<Option<f64>>) {
         let value = value.into();
-        self.number_of_parts(view, title, value, value.into_iter());
+        self.number_of_parts(view, title, value, value);
     }
 
     /// Sets the sum of parts, which is high if a part is above the column's limit.
@@ -122,10 +122,8 @@ fn order(a: &Cell, b: &Cell, ascending: bool) -> Ordering {
             (Err(_), Err(_)) => a.cmp(b),
         },
         (Cell::Absent, Cell::Absent) => Ordering::Equal,
-        (Cell::Absent, _) => Ordering::Greater,
-        (_, Cell::Absent) => Ordering::Less,
-        (Cell::Number { .. }, Cell::Text(_)) => Ordering::Less,
-        (Cell::Text(_), Cell::Number { .. }) => Ordering::Greater,
+        (Cell::Absent, _) | (Cell::Text(_), Cell::Number { .. }) => Ordering::Greater,
+        (_, Cell::Absent) | (Cell::Number { .. }, Cell::Text(_)) => Ordering::Less,
     }
 }
 

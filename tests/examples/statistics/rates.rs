@@ -42,7 +42,7 @@ impl Sender {
         let mut frame = [&[0xff; 6][..], &mac, &[0x88, 0xb5]].concat();
         frame[..6].copy_from_slice(&[2, 0, 0, 0, 1, 0xff]);
         frame.resize(LEN, 0);
-        let in_bursts = number % BURSTS == 0;
+        let in_bursts = number.is_multiple_of(BURSTS);
         Self { port, rate: RATES[number], in_bursts, frame, sent: Vec::new() }
     }
 
@@ -87,7 +87,9 @@ pub(crate) fn run(seconds: u64) -> Outcome<Value> {
     let (mut looks, failed) = std::thread::scope(|scope| {
         let looks = scope.spawn(|| each_second(&taut, &is_over));
         while begun.elapsed() < Duration::from_secs(seconds) {
-            senders.iter_mut().for_each(|sender| sender.send(begun.elapsed()));
+            for sender in &mut senders {
+                sender.send(begun.elapsed());
+            }
             sleep(LOOK);
         }
         is_over.store(true, Ordering::Relaxed);

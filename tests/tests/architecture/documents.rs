@@ -91,7 +91,7 @@ fn shipped_links() -> Vec<String> {
 fn every_section_that_is_named_exists() {
     let has = |path: &Path, link: &str| {
         let Some((name, anchor)) = link.split_once('#') else { return true };
-        let folders = [path.parent().unwrap(), &root()].map(Path::to_owned);
+        let folders = [path.parent().unwrap(), root()].map(Path::to_owned);
         let document = if name.is_empty() { Some(path.to_owned()) } else { None };
         let named = folders.into_iter().map(|folder| folder.join(name));
         let mut found =

@@ -49,8 +49,8 @@ pub fn page(frame: &Frame, view: &Vms) -> String {
     let of = |vm: &Vm| view.statistics.iter().find(|times| !times.foreign && times.name == vm.name.as_str());
     let mut own: Vec<_> = view.vms.iter().map(|vm| (vm, of(vm))).collect();
     own.sort_by(|(a, of_a), (b, of_b)| {
-        let key = |times: &Option<&VmStatistics>| times.map_or(-1.0, |times| value(times, view.order));
-        key(of_b).total_cmp(&key(of_a)).then_with(|| a.name.cmp(&b.name))
+        let key = |times: Option<&VmStatistics>| times.map_or(-1.0, |times| value(times, view.order));
+        key(*of_b).total_cmp(&key(*of_a)).then_with(|| a.name.cmp(&b.name))
     });
     let mut foreign: Vec<_> = view.statistics.iter().filter(|times| times.foreign).collect();
     foreign.sort_by(|a, b| {

@@ -21,7 +21,7 @@ pub(super) struct Sums {
     last: Option<u64>,
     /// Time between the last two readings, in ms.
     ms: u64,
-    sums: Values,
+    values: Values,
 }
 
 impl Gauges {
@@ -55,16 +55,16 @@ impl Sums {
     /// Sets a counter. If it cannot be read the next time, it keeps its value: without one, the
     /// history would take it for a counter that began again.
     pub(super) fn set(&mut self, number: u8, counter: u64) {
-        self.sums.set(number, counter);
+        self.values.set(number, counter);
     }
 
     fn grow(&mut self, number: u8, by: u64) {
-        self.sums.grow(&Values::new([(number, by)]));
+        self.values.grow(&Values::new([(number, by)]));
     }
 
     /// Returns the sums.
     pub(super) fn values(&self) -> &Values {
-        &self.sums
+        &self.values
     }
 }
 

@@ -10,6 +10,9 @@ use super::{host, machines, ports, sockets};
 /// Most steps of a series.
 const MOST_STEPS: u64 = 300;
 
+/// Returns the values of a point, in the order of the subject's columns.
+type ValuesOf = fn(&Point) -> Vec<Option<f64>>;
+
 /// A subject that a client asks for.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
@@ -51,7 +54,7 @@ pub(super) fn series(
         return Ok(None);
     };
     let found = history.series(key, begin, end, MOST_STEPS)?;
-    let (columns, values): (&[Column], fn(&Point) -> Vec<Option<f64>>) = match asked.subject {
+    let (columns, values): (&[Column], ValuesOf) = match asked.subject {
         Subject::Port | Subject::Uplink => (&ports::COLUMNS, ports::values),
         Subject::Vm => (&machines::COLUMNS, machines::values),
         Subject::Sockets => (&sockets::COLUMNS, sockets::values),

@@ -149,7 +149,7 @@ mod tests {
             ..busy.clone()
         };
         let hostile = VmStatistics { name: "a\u{1b}[2J\nb".to_owned(), ..nameless.clone() };
-        assert!(!table(&[hostile]).contains("\u{1b}"), "a terminal would obey it");
+        assert!(!table(&[hostile]).contains('\u{1b}'), "a terminal would obey it");
         insta::assert_snapshot!(table(&[busy, nameless]), @r"
         NAME                 PID   SECONDS  VCPUS  %RUN  %RDY  MAX %RDY  RDY MS/20S  %MLMTD  %SYS   MiB  SWAP MiB  MBRD/s  MBWR/s
         db (foreign)         712       300      2  62.2  52.7      49.7        9940    12.3   4.2  1536         0    1.23    0.00
