@@ -43,7 +43,7 @@ macro_rules! link_reasons {
 }
 
 link_reasons! {
-    /// Nothing is attached to the port. A port that is being attached has this reason until its
+    /// The port has nothing attached. A port that is being attached has this reason until its
     /// descriptors have arrived.
     NothingAttached = "nothing-attached": "nothing is attached",
     /// The socket of the port waits for a front end.

@@ -6,7 +6,8 @@
 //! - [`asset`] has the style sheet, the script and the icon, with a hash in their names.
 //! - [`frame`] surrounds each view: title, navigation, who the user is.
 //! - [`form`] reads and shows the form of traffic shaping.
-//! - [`chart`] and [`drawing`] make SVG, always beside a table with the same facts.
+//! - [`chart`] and [`drawing`] make SVG, beside tables: of averages for charts, and of the same
+//!   facts for drawings.
 //! - The modules of [`view`] are the views.
 //!
 //! Every view works without script, and the policy of [`frame::CONTENT_SECURITY_POLICY`] holds: no

@@ -72,7 +72,7 @@ pub(crate) enum AddResult {
     Refused(String),
     /// QEMU has refused the device for this reason, and is as before. This process never gets it.
     NoDevice(String),
-    /// Whether the process has the memory is not known, for this reason.
+    /// The daemon does not know whether the process has the memory, for this reason.
     Unclear(String),
 }
 

@@ -27,7 +27,7 @@ pub enum Key {
     Side(isize),
 }
 
-/// What is on the screen.
+/// Mode of the screen: a view, or a question or help in its place.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Mode {
     /// The table of a view.
@@ -48,7 +48,7 @@ pub enum Mode {
 pub struct State {
     /// The user's settings.
     pub settings: Settings,
-    /// What is on the screen.
+    /// Mode of the screen.
     pub mode: Mode,
     /// Key of the row that is selected.
     pub selected: Option<String>,
@@ -60,10 +60,10 @@ pub struct State {
     pub message: Option<String>,
 }
 
-/// What a key asks for besides.
+/// Work that a key asks the loop to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing.
+    /// No work.
     None,
     /// A refresh now.
     Refresh,

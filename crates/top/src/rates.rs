@@ -77,7 +77,7 @@ pub struct Vcpu {
     pub times: Option<Times>,
     /// Time that it waited for block devices, if the kernel counts that.
     pub paged: Option<f64>,
-    /// Who else ran longest on its pCPU.
+    /// Thread of somebody else that ran longest on the vCPU's pCPU.
     pub neighbour: Option<Neighbour>,
 }
 

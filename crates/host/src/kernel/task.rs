@@ -15,7 +15,7 @@ pub(crate) struct Schedstat {
     pub(crate) times: u64,
 }
 
-/// What `stat` says of a thread.
+/// Fields of a thread's `stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) name: String,

@@ -39,7 +39,7 @@ pub struct Port {
 /// Samples of a port's rates: ms since the Unix epoch, and bits per second.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Series {
-    /// Distance of two samples in ms. Where they are further apart, nobody took samples.
+    /// Distance of two samples in ms. Where they are further apart, no samples were taken.
     pub step_ms: u64,
     /// Received by the guest.
     pub receive: Vec<(u64, f64)>,

@@ -1,10 +1,10 @@
 //! Protection of the page's user from other sites in the same browser.
 //!
-//! The page's socket has no secret that a browser keeps: whoever reaches it through `ssh -L` acts
-//! as its user. So any other site that the browser shows may try to send requests there.
+//! There is no cookie or token: whoever reaches the page's socket through `ssh -L` acts as its
+//! user. So any other site that the browser shows may try to send requests there.
 //!
-//! - A request that changes something must come from the page itself, by `Origin` and
-//!   `Sec-Fetch-Site`. Programs other than browsers send neither.
+//! - A request that changes something is refused if `Origin` or `Sec-Fetch-Site` names another
+//!   site. Programs other than browsers send neither.
 //! - `Host` must be an IP address or `localhost`. Otherwise a site could have its own name resolved
 //!   to the local address, and would count as the page's origin (DNS rebinding).
 

@@ -16,8 +16,8 @@ const OWN: &str = "vm/";
 const FOREIGN: &str = "machine/";
 /// Most vCPUs of a machine that are sampled. Each takes two numbers of counters.
 const MOST_VCPUS: u32 = 120;
-/// Resident memory: sum over time, in KiB × s. With MiB, small machines would be rounded much; with
-/// bytes, a year of a large one would not fit.
+/// Resident memory: sum over time, in KiB × s. MiB would round small machines much, and in bytes a
+/// year of a large one would not fit.
 const RESIDENT: u8 = 240;
 /// Memory that is swapped out: sum over time, in KiB × s.
 const SWAPPED: u8 = 241;
