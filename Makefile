@@ -14,7 +14,9 @@ BIN      := $(TARGET)/$(OUT)
 IMAGES   := $(TARGET)/images
 GUEST    := $(TARGET)/$(TRIPLE)/$(OUT)/taut-guest
 # Each selection of packages builds their dependencies with features of its own, so there are few.
-INSTALLED := --workspace --exclude taut-tests --exclude taut-guest --exclude taut-fuzz-targets --exclude taut-goals
+# With the profile of the tests, the programs have the tests' selection.
+NOT_INSTALLED := $(if $(filter dev,$(PROFILE)),,--exclude taut-tests --exclude taut-fuzz-targets --exclude taut-goals)
+INSTALLED := --workspace --exclude taut-guest $(NOT_INSTALLED)
 # Programs that the host and guest tiers run: what is installed, and examples.
 TESTED    := $(INSTALLED) --bins --lib --example tcp_program --example queue_pair_probe --example seqpacket --example datagrams
 TIERS     := --workspace --test launch --test host --test guest --test hidden
@@ -67,7 +69,7 @@ images: build ## Make the guest images (Debian's kernels with taut's guest as in
 	@tools/images.sh $(BIN) $(IMAGES)
 
 .PHONY: test
-test: setup-test forget-skips lint-text test-crates build-tested ## Run everything that CI runs
+test: setup-test forget-skips lint-text build-tested test-crates ## Run everything that CI runs
 	@tools/beside.sh "checks, the build for guests and nested hosts" $(MAKE) --no-print-directory beside-host -- \
 	  $(MAKE) --no-print-directory test-host
 	@$(MAKE) --no-print-directory test-guest LEFT_OUT=$(NESTED)
@@ -78,7 +80,7 @@ test: setup-test forget-skips lint-text test-crates build-tested ## Run everythi
 # first: they have target folders of their own, so that no build of the host tier waits for a lock.
 # The programs are not built again, since tests of the host tier run them.
 .PHONY: beside-host
-beside-host: test-models pump clippy deny
+beside-host: test-models pump clippy deny test-docs
 	@tools/images.sh $(BIN) $(IMAGES)
 	$(GUEST_TIER) $(addprefix --skip ,$(SLOW)) $(NESTED)
 
@@ -86,11 +88,17 @@ beside-host: test-models pump clippy deny
 forget-skips:
 	@rm -f $(SKIPS)
 
-.PHONY: test-unit test-crates test-models
-test-unit: test-crates test-models ## Tests that need nothing of the host
+.PHONY: test-unit test-crates test-docs test-models
+test-unit: test-crates test-docs test-models ## Tests that need nothing of the host
 
+# Tests of the crates run the two examples of TCP programs and load the preload library.
 test-crates:
-	$(CARGO) test --workspace
+	$(CARGO) build --workspace --lib --example tcp_program --example tcp_transfer
+	$(CARGO) test --workspace --tests
+
+# Examples in the documentation.
+test-docs:
+	$(CARGO) test --workspace --doc
 
 # Models of threads' steps; and the fuzz programs compile.
 test-models:

@@ -23,7 +23,7 @@ fn a_debian_disk_boots_and_answers() {
     // Runs iperf3 between the guest and the namespace, both ways.
     for direction in ["--bidir", "--reverse"] {
         let report = eventually("iperf3 measures", || {
-            let output = a.run("iperf3", ["-c", "10.72.0.1", "-t", "1", "-J", direction]);
+            let output = a.run("iperf3", ["-c", "10.72.0.1", "-n", "24M", "-J", direction]);
             let report: serde_json::Value =
                 serde_json::from_slice(&output.stdout).expect("iperf3 writes JSON");
             report["end"]["sum_received"]["bytes"].as_u64().map(|bytes| (bytes, report))
