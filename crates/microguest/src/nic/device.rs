@@ -12,7 +12,8 @@ use taut_virtq::driver::{RxDriver, TxDriver};
 use taut_virtq::features;
 use taut_virtq::header::{self, NetHeader};
 
-use super::{checksum, keep_alive};
+use super::checksum;
+use super::keep_alive::KeepAlives;
 use crate::queues::{Queues, no_room};
 
 /// Bytes of an Ethernet header.
@@ -52,6 +53,7 @@ struct Card {
     most: usize,
     /// Buffer in which the stack writes a frame.
     sent: Vec<u8>,
+    keep_alives: KeepAlives,
     /// Frames since the last [`Card::flush`].
     gathered: usize,
     /// Frames that found no room in the ring, oldest first: at most one of each socket.
@@ -84,6 +86,7 @@ impl Device {
             queues: Queues::new((rx_driver, tx_driver), rx, tx),
             most: self.offloads.tso.map_or(self.longest, NonZeroUsize::get),
             sent: Vec::new(),
+            keep_alives: KeepAlives::default(),
             gathered: 0,
             left: VecDeque::new(),
         };
@@ -186,13 +189,16 @@ impl phy::Device for Device {
 
     fn receive(&mut self, _: Instant) -> Option<(RxToken<'_>, TxToken<'_>)> {
         let card = self.link.as_mut()?;
-        match card.queues.rx.receive(&mut self.received) {
-            Ok(Some(_)) => card.gather(),
-            Ok(None) => return None,
-            Err(fault) => {
-                card.queues.fault = Some(fault);
-                return None;
+        if !card.keep_alives.again(&mut self.received) {
+            match card.queues.rx.receive(&mut self.received) {
+                Ok(Some(_)) => card.gather(),
+                Ok(None) => return None,
+                Err(fault) => {
+                    card.queues.fault = Some(fault);
+                    return None;
+                }
             }
+            card.keep_alives.receive(&mut self.received);
         }
         let reply =
             TxToken { card, meta: PacketMeta::default(), checksum: self.offloads.checksum, waits: false };
@@ -246,7 +252,7 @@ impl phy::TxToken for TxToken<'_> {
         card.sent.clear();
         card.sent.resize(len, 0);
         let result = write(&mut card.sent);
-        keep_alive::make_harmless(&mut card.sent);
+        card.keep_alives.send(&mut card.sent);
         let segment = meta.segmentation_offload_size;
         let header =
             if checksum { checksum::leave_to_device(&mut card.sent, segment) } else { NetHeader::default() };

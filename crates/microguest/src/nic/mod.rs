@@ -157,7 +157,7 @@ const FIRST_PORT: u16 = 49_152;
 ///
 /// smoltcp 0.14 stops its retransmission timer when the peer's window was zero for a while, also if
 /// it has unacknowledged bytes then. Three acknowledgements of the same byte let it repeat them.
-/// See [`keep_alive`] for what becomes of the byte that it sends for that.
+/// See [`keep_alive`] for what becomes of the byte that it sends for that, and of the answer.
 const KEEP_ALIVE: Duration = Duration::from_millis(500);
 /// Time that a closed connection may wait for its peer.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
