@@ -9,7 +9,7 @@ const WIDTH: f64 = 720.0;
 /// Height of the drawing.
 const HEIGHT: f64 = 200.0;
 /// Room on the left, for the scale.
-const LEFT: f64 = 84.0;
+const LEFT: f64 = 104.0;
 /// Room below, for times.
 const BELOW: f64 = 24.0;
 /// Room above the largest value.
@@ -111,7 +111,7 @@ mod tests {
         let line = |class, points| Line { name: "Receive", class, points };
         let received = line("rx", vec![(0, 0.0), (500, 4e6), (1000, 2e6)]);
         let svg = rates("Rates", 500, &[received, line("tx", Vec::new())]).into_string();
-        assert!(svg.contains("points=\"84.0,176.0 402.0,10.0 720.0,93.0\""), "{svg}");
+        assert!(svg.contains("points=\"104.0,176.0 412.0,10.0 720.0,93.0\""), "{svg}");
         let torn = [line("rx", vec![(0, 0.0), (500, 1.0), (1500, 1.0)])];
         assert_eq!(
             rates("Rates", 500, &torn).into_string().matches("<polyline").count(),
