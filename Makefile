@@ -166,7 +166,7 @@ FOLDERS = --programs $(BIN) --images $(IMAGES)
 TOOLS = env TAUT_RIVALS="$(TAUT_RIVALS)" PATH="$$PATH:$(abspath $(TARGET))/tools/bin"
 
 .PHONY: goals
-goals: setup-rivals
+goals: setup-rivals $(if $(filter PG,$(SET)),setup-clients)
 goals: setup-test build images ## Measure goals: make goals SET=SK [ROWS="SK3 SK4"] [QUICK=1]
 	$(CARGO) build --release -p taut-goals
 	@$(SUDO) $(TOOLS) $(BIN)/taut-goals run $(or $(SET),SK) --rows "$(ROWS)" $(if $(QUICK),--quick) $(FOLDERS) --out $(TARGET)/goals
@@ -175,13 +175,15 @@ goals: setup-test build images ## Measure goals: make goals SET=SK [ROWS="SK3 SK
 fuzz: setup-fuzz ## Fuzz every border with hostile bytes for 10 minutes: make fuzz [SECONDS=600]
 	@tools/fuzz.sh $(or $(SECONDS),600)
 
-.PHONY: setup-run setup-test setup-rivals setup-fuzz
+.PHONY: setup-run setup-test setup-rivals setup-clients setup-fuzz
 setup-run: ## Install what running needs (QEMU, iproute2 …)
 	@tools/setup.sh run
 setup-test: ## Install what the tests need besides
 	@tools/setup.sh run test
 setup-rivals: ## Install what rows are measured beside; without it they are not measured
 	-@tools/setup.sh rivals
+setup-clients: ## Install a browser and schemathesis, with which the page and the API are tried
+	@tools/setup.sh clients
 setup-fuzz: ## Install what fuzzing needs (a C++ compiler for libFuzzer)
 	@tools/setup.sh fuzz
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # setup.sh GROUP…: installs the Debian packages of these groups that are missing, and says which.
 # Works on Debian 12 and 13, as root or with sudo. On Debian 12, QEMU comes from backports (10.0),
-# because 7.2 needs a work-around under emulation; without backports it is 7.2. The group `rivals`
-# also has vhost-device-vsock, which Debian does not package: cargo builds it into target/tools.
+# because 7.2 needs a work-around under emulation; without backports it is 7.2. Two groups also have
+# programs that Debian does not package, in target/tools: `rivals` vhost-device-vsock, which cargo
+# builds, and `clients` schemathesis.
 set -euo pipefail
 
 declare -A groups=(
   [run]="gcc libc6-dev make qemu-system-x86 iproute2 iputils-ping kmod xz-utils zstd ca-certificates"
   [test]="qemu-utils iperf3 redis-tools socat dropbear-bin openssh-client curl python3 mmdebstrap e2fsprogs fdisk dosfstools mtools syslinux syslinux-common jq ethtool procps cpio nftables g++ shellcheck prometheus"
   [fuzz]="g++"
+  [clients]="chromium chromium-driver curl python3-venv socat strace"
   [rivals]="bridge-utils dpdk dpdk-dev openvswitch-switch-dpdk pkg-config"
 )
 
@@ -86,4 +88,14 @@ if [[ " $* " == *" rivals "* ]] && ! PATH="$PATH:$tools/bin" command -v vhost-de
   say "building vhost-device-vsock $vsock (once, some minutes)"
   CARGO_TARGET_DIR="$tools/build" cargo install vhost-device-vsock --version "$vsock" --locked --quiet --root "$tools"
   rm -rf "$tools/build"
+fi
+
+# The version whose reports the row PG8 reads.
+schemathesis=4.32.5
+if [[ " $* " == *" clients "* ]] && ! PATH="$PATH:$tools/bin" command -v schemathesis >/dev/null; then
+  say "installing schemathesis $schemathesis"
+  python3 -m venv "$tools/schemathesis"
+  "$tools/schemathesis/bin/pip" install --quiet "schemathesis==$schemathesis"
+  mkdir -p "$tools/bin"
+  ln -sf "$(realpath "$tools")/schemathesis/bin/schemathesis" "$tools/bin/schemathesis"
 fi
