@@ -68,9 +68,16 @@ impl Netns {
 
     /// Sends 64 MiB by TCP to the `iperf3` at an address, or receives them with `-R` in `more`.
     pub fn streams(&self, to: &str, more: &[&str]) {
-        let mut client = self.command("iperf3");
-        let output = client.args(["-c", to, "-n", "64M", "-J"]).args(more).output().expect("ip can be run");
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("iperf3 writes JSON");
+        // The server listens anew for each client, and resets one that comes just then. Such a
+        // client has no stream yet.
+        let report = eventually("iperf3 has a stream", || {
+            let mut client = self.command("iperf3");
+            let output = client.args(["-c", to, "-n", "64M", "-J"]).args(more).output();
+            let report = output.expect("ip can be run").stdout;
+            let report: serde_json::Value = serde_json::from_slice(&report).expect("iperf3 writes JSON");
+            let has_stream = report["start"]["connected"].as_array().is_some_and(|all| !all.is_empty());
+            (has_stream || report["error"].is_null()).then_some(report)
+        });
         // The sender reports the end while bytes are still in the buffers of both sockets, and the
         // receiver does not count those. Linux lets the buffers grow to tens of MiB.
         let mib = |of: &str| report["end"][of]["bytes"].as_u64().unwrap_or_default() >> 20;
