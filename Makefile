@@ -69,31 +69,39 @@ images: build ## Make the guest images (Debian's kernels with taut's guest as in
 	@tools/images.sh $(BIN) $(IMAGES)
 
 .PHONY: test
-test: setup-test forget-skips lint-text build-tested test-crates ## Run everything that CI runs
-	@tools/beside.sh "checks, the build for guests and nested hosts" $(MAKE) --no-print-directory beside-host -- \
+test: setup-test forget-skips lint-text build-tested build-crates ## Run everything that CI runs
+	@tools/beside.sh "models, clippy and deny" $(MAKE) --no-print-directory beside-crates -- \
+	  $(MAKE) --no-print-directory test-crates
+	@tools/beside.sh "the build for guests, examples and nested hosts" $(MAKE) --no-print-directory beside-host -- \
 	  $(MAKE) --no-print-directory test-host
 	@$(MAKE) --no-print-directory test-guest LEFT_OUT=$(NESTED)
 	@if [ -s $(SKIPS) ]; then echo "left out, as TAUT_ALLOW_SKIP=$$TAUT_ALLOW_SKIP allows:"; \
 	  LC_ALL=C sort -u $(SKIPS) | sed 's/^/  /'; else echo "no test was left out"; fi
 
-# Tests of the host tier mostly wait. What they need not is built and checked meanwhile. Models come
-# first: they have target folders of their own, so that no build of the host tier waits for a lock.
-# The programs are not built again, since tests of the host tier run them.
-.PHONY: beside-host
-beside-host: test-models pump clippy deny test-docs
+# Many tests of crates and most of the host tier wait. What they need not is built and checked
+# meanwhile. Models come first: they have target folders of their own, so that no tests wait for a
+# lock. The programs are not built again, since tests of the host tier run them.
+.PHONY: beside-crates beside-host
+beside-crates: test-models clippy deny
+
+beside-host:
 	@tools/images.sh $(BIN) $(IMAGES)
 	$(GUEST_TIER) $(addprefix --skip ,$(SLOW)) $(NESTED)
+	@$(MAKE) --no-print-directory pump test-docs
 
 .PHONY: forget-skips
 forget-skips:
 	@rm -f $(SKIPS)
 
-.PHONY: test-unit test-crates test-docs test-models
+.PHONY: test-unit build-crates test-crates test-docs test-models
 test-unit: test-crates test-docs test-models ## Tests that need nothing of the host
 
 # Tests of the crates run the two examples of TCP programs and load the preload library.
-test-crates:
+build-crates:
 	$(CARGO) build --workspace --lib --example tcp_program --example tcp_transfer
+	$(CARGO) test --workspace --tests --no-run
+
+test-crates: build-crates
 	$(CARGO) test --workspace --tests
 
 # Examples in the documentation.
