@@ -61,6 +61,7 @@ fn rules_are_sound_and_each_alert_fires_and_clears() {
     let alerts: BTreeSet<_> =
         rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert_eq!(tested, alerts);
+    println!("alerts that fire and clear: {}", alerts.len());
 }
 
 /// Returns every query of a panel, or of a list of the dashboard.
@@ -208,7 +209,7 @@ fn every_query_of_dashboard_and_alerts_has_data_under_load() {
             None
         }
     });
-    println!("{count} queries have data");
+    println!("queries with data: {count}");
     let variable = dashboard["templating"]["list"][1]["query"]["query"].as_str().unwrap();
     assert_eq!(variable, "label_values(taut_build_info, instance)");
     assert!(monitoring.result("taut_build_info").is_some());
