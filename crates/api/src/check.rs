@@ -1,11 +1,15 @@
 //! Facts that `taut check` reads on a host and in a guest, without judgement: `host` reads them,
 //! `plan` judges them. An absent fact could not be read, which differs from a setting that is off.
 
+mod report;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::Bytes;
 use crate::pnic::PnicSettings;
+
+pub use report::{CheckLine, CheckReport, Profile, Summary, TakesEffect, Verdict};
 
 /// A file that contains a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,14 +20,30 @@ pub struct Event {
     pub message: String,
 }
 
-/// Severity of an [`Event`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+/// Severity of an [`Event`], the least severe first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// An expected event: the system did what was asked.
+    #[default]
     Info,
     /// Something was refused, lost or restarted.
     Warning,
     /// The user has to act.
     Error,
+}
+
+impl Level {
+    /// All levels, the least severe first.
+    pub const ALL: [Self; 3] = [Self::Info, Self::Warning, Self::Error];
+
+    /// Returns the word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
 }

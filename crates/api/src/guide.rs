@@ -11,7 +11,7 @@ pub fn section(kind: &str, code: &str) -> String {
 
 /// Returns the anchor of a heading, by the rules of renderers of Markdown: small letters, digits,
 /// hyphens and underscores stay, a space becomes a hyphen, and other characters are left out.
-fn anchor(heading: &str) -> String {
+pub fn anchor(heading: &str) -> String {
     let each = |character: char| match character {
         ' ' => Some('-'),
         '-' | '_' => Some(character),
@@ -29,6 +29,7 @@ mod tests {
     use crate::error::ErrorKind;
     use crate::fabric::DropReason;
     use crate::link::LinkReason;
+    use crate::statistics::Wait;
 
     #[test]
     fn anchors_are_those_of_the_headings() {
@@ -47,6 +48,7 @@ mod tests {
         let codes = DropReason::ALL.iter().map(|reason| format!("drop {}", reason.code()));
         let codes = codes.chain(LinkReason::ALL.iter().map(|reason| format!("link {}", reason.code())));
         let codes = codes.chain(ErrorKind::ALL.iter().map(|kind| format!("refusal {}", kind.code())));
+        let codes = codes.chain(Wait::ALL.iter().map(|wait| format!("wait {}", wait.code())));
         assert_eq!(sections, codes.collect());
     }
 }

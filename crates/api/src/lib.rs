@@ -45,6 +45,7 @@ pub mod path;
 pub mod path_probe;
 pub mod placement;
 pub mod pnic;
+pub mod printable;
 pub mod queues;
 pub mod resources;
 pub mod role;

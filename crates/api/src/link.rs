@@ -43,6 +43,8 @@ macro_rules! link_reasons {
 }
 
 link_reasons! {
+    /// The VM of the card is off.
+    PoweredOff = "powered-off": "the VM is off",
     /// The port has nothing attached. A port that is being attached has this reason until its
     /// descriptors have arrived.
     NothingAttached = "nothing-attached": "nothing is attached",

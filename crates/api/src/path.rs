@@ -96,6 +96,8 @@ pub const AUDIT_CHECK: &str = "/v1/audit/check";
 pub const HOST: &str = "/v1/host";
 /// Settings of the host.
 pub const HOST_SETTINGS: &str = "/v1/host/settings";
+/// Best practices that the host follows or not.
+pub const HOST_CHECK: &str = "/v1/host/check";
 /// Dense mode.
 pub const HOST_TUNE: &str = "/v1/host/tune";
 /// Restoring the host's settings.

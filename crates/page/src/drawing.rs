@@ -37,6 +37,8 @@ pub struct Switch {
 pub struct Group {
     /// Name, with its VLAN.
     pub name: String,
+    /// Address of its page.
+    pub address: String,
     /// Ports.
     pub ports: Vec<End>,
 }
@@ -67,12 +69,17 @@ pub fn switch(switch: &Switch) -> Markup {
     let height = left.max(right);
     let uplinks_at = WIDTH - SIDE;
     html! {
-        svg.switch role="img" width=(WIDTH) height=(height) viewBox=(format!("0 0 {WIDTH} {height}")) {
+        // An image would hide the links in it from assistive technology.
+        svg.switch role="group" width=(WIDTH) height=(height) viewBox=(format!("0 0 {WIDTH} {height}")) {
             title { "vSwitch " (switch.name) ": port groups on the left, uplinks on the right" }
+            desc { "Each name leads to its page. The tables below have the same facts." }
             rect.bar x=(SWITCH) y=(GAP / 2) width=(SWITCH_WIDTH) height=(height - GAP) rx="3" {}
             @for (group, top, height) in &groups {
                 rect.group x="1" y=(top) width=(SIDE) height=(height) rx="3" {}
-                text.name x="10" y=(top + 15) { (short(&group.name)) }
+                a href=(group.address) {
+                    title { "Port group " (group.name) }
+                    text.name x="10" y=(top + 15) { (short(&group.name)) }
+                }
                 @if group.ports.is_empty() { text.none x="10" y=(top + ROW + 15) { "no ports" } }
                 @for (index, port) in group.ports.iter().enumerate() {
                     @let middle = top + ROW + (index as u32) * ROW + ROW / 2;

@@ -1,7 +1,12 @@
-//! The form of traffic shaping: fields, their change of a VM, and their display.
+//! The form of traffic shaping of a card or a port group: fields, the change that they ask for, and
+//! their display.
 //!
 //! Directions are the guest's, as in statistics: it *receives* what is `to_guest`, and *transmits*
 //! what is `to_switch`.
+//!
+//! Each direction has a hidden field with what the form showed. A direction that the user left as it
+//! was stays as it is, whatever others have set meanwhile, and one that both have changed is
+//! refused. A form that is sent twice changes nothing the second time.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +15,44 @@ use taut_api::ApiError;
 use taut_api::Bytes;
 use taut_api::error::ErrorKind;
 use taut_api::patch::{NicPatch, VmPatch};
-use taut_api::shaping::{OwnShape, OwnShaping, Shape};
+use taut_api::shaping::{OwnShape, OwnShaping, Shape, Shaping};
 use taut_api::units::BitRate;
 
 /// Units of rates, as in vSphere's form, with their factors.
 static RATES: [(&str, u64); 4] = [("bps", 1), ("Kbps", 1000), ("Mbps", 1_000_000), ("Gbps", 1_000_000_000)];
 /// Units of the burst, with their factors.
 static SIZES: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
-/// Choices of a direction: the value in the form, and its text.
+/// Choices of a direction: the value in the form, and its text. The first one is for cards only.
 const MODES: [(&str, &str); 3] =
     [("default", "As the port group"), ("off", "Not limited"), ("limited", "Limited to:")];
+/// Fields of a direction, without their prefix.
+const FIELDS: [&str; 7] = ["mode", "average", "average_unit", "peak", "peak_unit", "burst", "burst_unit"];
 /// The directions: prefix of their fields, and their name.
 const DIRECTIONS: [(&str, &str); 2] = [("receive", "Receive"), ("transmit", "Transmit")];
 
 /// Fields of the form, by name, as a browser sends them.
 pub type Fields = BTreeMap<String, String>;
 
-/// Returns the fields that show a card's shaping.
+/// Subject that a form shapes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// A card of a VM.
+    Card,
+    /// A port group.
+    PortGroup,
+}
+
+impl Subject {
+    /// Returns the choices of a direction.
+    fn modes(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Card => &MODES,
+            Self::PortGroup => &MODES[1..],
+        }
+    }
+}
+
+/// Returns the fields that show a shaping.
 pub fn fields_of(shaping: &OwnShaping) -> Fields {
     let mut fields = Fields::new();
     for ((prefix, _), own) in DIRECTIONS.iter().zip([shaping.to_guest, shaping.to_switch]) {
@@ -62,27 +88,95 @@ fn in_units(amount: u64, units: &'static [(&'static str, u64)]) -> (String, &'st
     (amount.div_ceil(*factor).to_string(), unit)
 }
 
-/// Returns the change of a VM that a form asks for. A direction whose fields are as `now`, the
-/// shaping in force, would show them stays as it is: a field may show a rounded amount.
+/// Returns the values of a direction as one text.
+fn line(fields: &Fields, prefix: &str) -> String {
+    let value = |field: &&str| fields.get(&format!("{prefix}_{field}")).map_or("", |text| text.trim());
+    FIELDS.iter().map(value).collect::<Vec<_>>().join("|")
+}
+
+/// Returns what a direction showed when the form was loaded, if the form says so.
+fn shown_before<'a>(fields: &'a Fields, prefix: &str) -> Option<&'a String> {
+    fields.get(&format!("{prefix}_was"))
+}
+
+/// Returns the directions that a form changes: receive, and transmit. `now` is the shaping that is
+/// stored.
+fn changes(subject: Subject, fields: &Fields, now: &OwnShaping) -> Result<[Option<OwnShape>; 2], ApiError> {
+    let stored = fields_of(now);
+    let change = |prefix: &str, name: &str, now: OwnShape| {
+        let (sent, stored) = (line(fields, prefix), line(&stored, prefix));
+        let before = shown_before(fields, prefix).unwrap_or(&stored);
+        if sent == *before {
+            return Ok(None);
+        }
+        let wanted = own_shape(subject, fields, prefix, name)?;
+        if wanted == now {
+            return Ok(None);
+        }
+        if *before != stored {
+            return Err(ApiError::new(
+                ErrorKind::Changed,
+                format!("{name}: somebody has changed the shaping since this form was loaded"),
+                "compare with what is in force; send the form again to replace it",
+            ));
+        }
+        Ok(Some(wanted))
+    };
+    let [(receive, receives), (transmit, transmits)] = DIRECTIONS;
+    Ok([change(receive, receives, now.to_guest)?, change(transmit, transmits, now.to_switch)?])
+}
+
+/// Returns the change of a VM that the form of one of its cards asks for. `now` is the shaping of
+/// the card that is stored.
 ///
 /// # Errors
-/// If a field is missing or cannot be read. The daemon checks the rest.
+/// If a field is missing or cannot be read, or somebody else has changed the direction meanwhile.
+/// The daemon checks the rest.
 pub fn patch_of(nic: usize, fields: &Fields, now: &OwnShaping) -> Result<VmPatch, ApiError> {
-    let shown = fields_of(now);
-    let change = |prefix: &str, direction: &str| {
-        let mut of_direction = shown.iter().filter(|(field, _)| field.starts_with(prefix));
-        let is_as_shown = of_direction.all(|(field, value)| fields.get(field) == Some(value));
-        if is_as_shown { Ok(None) } else { own_shape(fields, prefix, direction).map(Some) }
-    };
-    let nic_patch = NicPatch {
-        to_guest: change("receive", "Receive")?,
-        to_switch: change("transmit", "Transmit")?,
-        ..NicPatch::default()
-    };
+    let [to_guest, to_switch] = changes(Subject::Card, fields, now)?;
+    let nic_patch = NicPatch { to_guest, to_switch, ..NicPatch::default() };
     Ok(VmPatch { nics: [(nic, nic_patch)].into(), ..VmPatch::default() })
 }
 
-fn own_shape(fields: &Fields, prefix: &str, direction: &str) -> Result<OwnShape, ApiError> {
+/// Returns the shaping of a port group that its form asks for; nothing if the form changes nothing.
+///
+/// # Errors
+/// As [`patch_of`].
+pub fn shaping_of(fields: &Fields, now: &Shaping) -> Result<Option<Shaping>, ApiError> {
+    let [to_guest, to_switch] = changes(Subject::PortGroup, fields, &of_group(now))?;
+    if to_guest.is_none() && to_switch.is_none() {
+        return Ok(None);
+    }
+    let next = |change: Option<OwnShape>, now| match change {
+        None => now,
+        Some(OwnShape::Limited(shape)) => Some(shape),
+        Some(OwnShape::Off | OwnShape::Default) => None,
+    };
+    let (to_guest, to_switch) = (next(to_guest, now.to_guest), next(to_switch, now.to_switch));
+    Ok(Some(Shaping { to_switch, to_guest }))
+}
+
+/// Returns a port group's shaping as the form shows it.
+pub fn of_group(shaping: &Shaping) -> OwnShaping {
+    let own = |shape: Option<Shape>| shape.map_or(OwnShape::Off, OwnShape::Limited);
+    OwnShaping { to_switch: own(shaping.to_switch), to_guest: own(shaping.to_guest) }
+}
+
+/// Returns the fields of a form that was refused, to be shown again: as they were sent, and in
+/// directions that the user had not touched, as they are now.
+fn again(sent: &Fields, now: &OwnShaping) -> Fields {
+    let mut fields = sent.clone();
+    let stored = fields_of(now);
+    for (prefix, _) in DIRECTIONS {
+        if shown_before(sent, prefix).is_some_and(|before| *before == line(sent, prefix)) {
+            let of_direction = stored.iter().filter(|(field, _)| field.starts_with(prefix));
+            fields.extend(of_direction.map(|(field, value)| (field.clone(), value.clone())));
+        }
+    }
+    fields
+}
+
+fn own_shape(subject: Subject, fields: &Fields, prefix: &str, direction: &str) -> Result<OwnShape, ApiError> {
     let field = |name: &str| fields.get(&format!("{prefix}_{name}")).map_or("", |text| text.trim());
     let amount = |name: &str, units: &[(&str, u64)]| {
         let number = field(name);
@@ -101,7 +195,7 @@ fn own_shape(fields: &Fields, prefix: &str, direction: &str) -> Result<OwnShape,
         })
     };
     match field("mode") {
-        "default" => Ok(OwnShape::Default),
+        "default" if subject == Subject::Card => Ok(OwnShape::Default),
         "off" => Ok(OwnShape::Off),
         "limited" => {
             let average = amount("average", &RATES)?.map(BitRate).ok_or_else(|| {
@@ -125,25 +219,36 @@ fn refused(message: String, hint: impl Into<String>) -> ApiError {
     ApiError::new(ErrorKind::Invalid, message, hint)
 }
 
-/// Shows the form. Without the right to change anything, its fields are disabled and `why` says so.
-pub(crate) fn shaping(address: &str, fields: &Fields, disabled: Option<&str>) -> Markup {
+/// Shows the form of a subject with the shaping that is stored, or, after a refusal, with the
+/// fields that were sent. Without the right to change anything, its fields are disabled and
+/// `closed` says why.
+pub(crate) fn shaping(
+    subject: Subject,
+    address: &str,
+    now: &OwnShaping,
+    sent: Option<&Fields>,
+    closed: Option<&str>,
+) -> Markup {
+    let stored = fields_of(now);
+    let fields = sent.map_or_else(|| stored.clone(), |sent| again(sent, now));
     html! {
         form.shaping method="post" action=(address) {
-            @if let Some(why) = disabled { p.quiet #shaping-closed { (why) } }
+            @if let Some(why) = closed { p.quiet #shaping-closed { (why) } }
             @for (prefix, name) in DIRECTIONS {
-                fieldset disabled[disabled.is_some()] aria-describedby=[disabled.map(|_| "shaping-closed")] {
+                fieldset disabled[closed.is_some()] aria-describedby=[closed.map(|_| "shaping-closed")] {
                     legend { (name) }
-                    (direction(prefix, name, fields))
+                    input type="hidden" name=(format!("{prefix}_was")) value=(line(&stored, prefix));
+                    (direction(subject, prefix, name, &fields))
                 }
             }
             p.buttons {
-                button type="submit" disabled[disabled.is_some()] { "Apply shaping" }
+                button type="submit" disabled[closed.is_some()] { "Apply shaping" }
             }
         }
     }
 }
 
-fn direction(prefix: &str, direction: &str, fields: &Fields) -> Markup {
+fn direction(subject: Subject, prefix: &str, direction: &str, fields: &Fields) -> Markup {
     let value = |field: &str| fields.get(&format!("{prefix}_{field}")).map_or("", String::as_str);
     let amounts = [
         ("average", "Average", &RATES[..], "needed for a limit"),
@@ -152,10 +257,10 @@ fn direction(prefix: &str, direction: &str, fields: &Fields) -> Markup {
     ];
     html! {
         div.choices {
-            @for (mode, text) in MODES {
+            @for (mode, text) in subject.modes() {
                 label {
                     input type="radio" name=(format!("{prefix}_mode")) value=(mode) required
-                        checked[value("mode") == mode];
+                        checked[value("mode") == *mode];
                     " " (text)
                 }
             }
@@ -164,7 +269,7 @@ fn direction(prefix: &str, direction: &str, fields: &Fields) -> Markup {
             @let id = format!("{prefix}_{field}");
             div.field {
                 label for=(id) { (name) }
-                input #(id) type="text" inputmode="numeric" pattern="[0-9]*" maxlength="20" size="8"
+                input #(id) type="text" inputmode="numeric" pattern="[0-9]*" title="a whole number" maxlength="20" size="8"
                     autocomplete="off" name=(id) value=(value(field))
                     aria-describedby=(format!("{id}_hint"));
                 select name=(format!("{id}_unit")) aria-label=(format!("{direction}: unit of {field}")) {
@@ -211,6 +316,53 @@ mod tests {
             ["receive_average", "receive_average_unit", "receive_burst", "receive_burst_unit"]
                 .map(|field| shown[field].as_str()),
             ["1500", "Kbps", "3", "MiB"]
+        );
+    }
+
+    /// Returns a form as the browser sends it after it was loaded with this shaping.
+    fn loaded(shaping: &OwnShaping) -> Fields {
+        let mut fields = fields_of(shaping);
+        for (prefix, _) in DIRECTIONS {
+            fields.insert(format!("{prefix}_was"), line(&fields, prefix));
+        }
+        fields
+    }
+
+    #[test]
+    fn a_form_changes_only_what_its_user_has_changed() {
+        let limited = |rate| OwnShape::Limited(Shape::steady(BitRate(rate)));
+        let before = OwnShaping { to_guest: limited(5_000_000), to_switch: OwnShape::Off };
+        // Somebody else has changed the direction of reception meanwhile.
+        let now = OwnShaping { to_guest: limited(7_000_000), ..before };
+        let mut form = loaded(&before);
+        form.insert("transmit_mode".to_owned(), "default".to_owned());
+        let patch = patch_of(0, &form, &now).unwrap();
+        assert_eq!((patch.nics[&0].to_guest, patch.nics[&0].to_switch), (None, Some(OwnShape::Default)));
+        assert_eq!(again(&form, &now)["receive_average"], "7", "the form is shown again with it");
+        assert_eq!(again(&form, &now)["transmit_mode"], "default");
+        // Both have changed it.
+        form.insert("receive_average".to_owned(), "9".to_owned());
+        let error = patch_of(0, &form, &now).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Changed);
+        assert!(error.message.starts_with("Receive: somebody has changed"), "{error}");
+        // Both have changed it to the same, or the form was sent twice.
+        form.insert("receive_average".to_owned(), "7".to_owned());
+        assert_eq!(patch_of(0, &form, &now).unwrap().nics[&0].to_guest, None);
+    }
+
+    #[test]
+    fn a_port_group_has_limits_or_none() {
+        let shape = Shape::steady(BitRate(5_000_000));
+        let now = Shaping { to_guest: Some(shape), to_switch: None };
+        let mut form = loaded(&of_group(&now));
+        assert_eq!(shaping_of(&form, &now), Ok(None), "nothing was changed");
+        form.insert("receive_mode".to_owned(), "off".to_owned());
+        assert_eq!(shaping_of(&form, &now), Ok(Some(Shaping::default())));
+        form.insert("receive_mode".to_owned(), "default".to_owned());
+        assert!(shaping_of(&form, &now).unwrap_err().message.contains("not a choice"));
+        let html = shaping(Subject::PortGroup, "/", &of_group(&now), None, None).into_string();
+        assert!(
+            !html.contains("As the port group") && html.contains("value=\"limited|5|Mbps||Mbps|100|MiB\"")
         );
     }
 

@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, html};
 use taut_api::ApiError;
 use taut_api::role::Role;
 
-use crate::asset;
+use crate::{asset, guide, text};
 
 /// Policy for all pages: everything from this server, no inline script or style, no frame.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
@@ -153,22 +153,28 @@ impl Frame {
             _ => "Refused",
         };
         let body = html! {
-            (alert(error))
+            (refusal(error))
             p { a href="/" { "To the list of VMs" } }
         };
         self.render(&Page { title: title.to_owned(), section: None, live: false, refresh: false, body })
     }
 }
 
+/// Shows why a request was refused, and has the keyboard begin there.
+pub(crate) fn refusal(error: &ApiError) -> Markup {
+    html! { div tabindex="-1" autofocus { (alert(error)) } }
+}
+
 /// Shows an error with its causes and its hint.
 pub(crate) fn alert(error: &ApiError) -> Markup {
     html! {
         div.alert role="alert" {
-            p { strong { (error.message) } }
+            p { strong { (text::shown(&error.message)) } }
             @if !error.causes.is_empty() {
-                ul { @for cause in &error.causes { li { "because: " (cause) } } }
+                ul { @for cause in &error.causes { li { "because: " (text::shown(cause)) } } }
             }
             p { "Hint: " (error.hint) }
+            p { "More about it: " a href=(guide::address(&error.kind.guide())) { "refusal " (error.kind.code()) } }
         }
     }
 }

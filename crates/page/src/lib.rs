@@ -5,6 +5,7 @@
 //!
 //! - [`asset`] has the style sheet, the script and the icon, with a hash in their names.
 //! - [`frame`] surrounds each view: title, navigation, who the user is.
+//! - [`guide`] renders the guide's pages of reasons and checks.
 //! - [`form`] reads and shows the form of traffic shaping.
 //! - [`chart`] and [`drawing`] make SVG, beside tables: of averages for charts, and of the same
 //!   facts for drawings.
@@ -18,5 +19,6 @@ pub mod chart;
 pub mod drawing;
 pub mod form;
 pub mod frame;
+pub mod guide;
 pub mod text;
 pub mod view;

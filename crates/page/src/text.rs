@@ -1,6 +1,7 @@
 //! Numbers and times as text.
 
 use taut_api::link::Link;
+use taut_api::printable::printable_up_to;
 
 /// Narrow space between groups of digits, at which no line is broken.
 const GROUP: char = '\u{202f}';
@@ -97,6 +98,23 @@ fn date(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
+/// Most characters of a line of somebody's text.
+const LONGEST_LINE: usize = 1000;
+/// Most lines of such a text.
+const MOST_LINES: usize = 20;
+
+/// Returns a text of a stranger in a form that a page can show: without characters that change the
+/// direction or the place of others, and of bounded length. It may have several lines.
+pub fn shown(text: &str) -> String {
+    let mut lines = text.lines();
+    let shown = lines.by_ref().take(MOST_LINES).map(|line| printable_up_to(LONGEST_LINE, line));
+    let mut shown = shown.collect::<Vec<_>>().join("\n");
+    if lines.next().is_some() {
+        shown.push_str("\n…");
+    }
+    shown
+}
+
 /// Returns the word for a link.
 pub const fn link(link: Link) -> &'static str {
     match link {
@@ -117,6 +135,21 @@ pub fn encode(text: &str) -> String {
         }
     }
     encoded
+}
+
+/// Returns the address of the page of a VM.
+pub fn vm_address(name: &str) -> String {
+    format!("/vms/{}", encode(name))
+}
+
+/// Returns the address of the page of a port group.
+pub fn portgroup_address(name: &str) -> String {
+    format!("/portgroups/{}", encode(name))
+}
+
+/// Returns the address of the page of a VM that another program has started, by its process.
+pub fn process_address(pid: u32) -> String {
+    format!("/processes/{pid}")
 }
 
 /// Returns the address of the page of a port.
@@ -159,6 +192,14 @@ mod tests {
         assert_eq!(time_of_day(1_795_902_843_000), "21:54:03Z");
         // The largest time has a date, too.
         assert!(time(u64::MAX).len() > 20);
+    }
+
+    #[test]
+    fn text_of_strangers_keeps_its_place_and_has_bounds() {
+        assert_eq!(shown("it said:\nno such disk"), "it said:\nno such disk");
+        assert_eq!(shown("a\u{202e}b\0"), "a\u{fffd}b\u{fffd}");
+        let much = shown(&"x".repeat(10_000)).chars().count() + shown(&"y\n".repeat(9_999)).len();
+        assert_eq!(much, LONGEST_LINE + 2 * MOST_LINES + "…".len());
     }
 
     #[test]

@@ -143,6 +143,12 @@ fn vmci(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm: &VmDesi
     let port = desired.numbers.port(&owner);
     let (link, why) = link(seen, port);
     let process = seen.observed.vms.get(name).and_then(|seen| seen.process.as_ref());
+    // While the VM is off, nothing can be expected to connect.
+    let is_expected = |why: &String| {
+        is_off(desired, seen, name)
+            && matches!(LinkReason::of(link, why), LinkReason::NotConnected | LinkReason::NothingAttached)
+    };
+    let why = why.filter(|why| !is_expected(why));
     let reason = match process {
         Some(process) if !process.vmci => Some(LinkReason::NoDevice.as_str().to_owned() + ADDED_LATER),
         _ => seen.problems.get(&owner.to_string()).cloned().or(why),
@@ -166,7 +172,11 @@ fn vmci(desired: &Desired, seen: &Seen, run_dir: &Path, name: &Name, vm: &VmDesi
         cid,
         port: port.map_or(0, |port| u32::from(port.0)),
         link,
-        reason: (!reasons.is_empty()).then(|| reasons.join("; ")),
+        reason: match reasons.as_slice() {
+            [] if is_off(desired, seen, name) => Some(powered_off(name)),
+            [] => None,
+            reasons => Some(reasons.join("; ")),
+        },
         socket: text(&run_paths(run_dir, name).vmci()),
         group_socket: group_socket.map(|_| text(&GroupFolders::at(run_dir).socket(name))),
         queue_pairs: process.and_then(|process| process.queue_pairs).map(|memory| memory.size),
@@ -261,8 +271,18 @@ fn nic(desired: &Desired, seen: &Seen, name: &Name, vm: &VmDesired, index: usize
 /// Returns whether an owner's port exists: cards of VMs that are off have a number, but no port.
 pub(crate) fn port_exists(desired: &Desired, seen: &Seen, owner: &Owner) -> bool {
     let Owner::Nic(vm, _) = owner else { return true };
+    !is_off(desired, seen, vm)
+}
+
+/// Returns whether a VM is off: it has no process, and is to have none.
+fn is_off(desired: &Desired, seen: &Seen, vm: &Name) -> bool {
     let runs = seen.observed.vms.get(vm).is_some_and(|vm| vm.process.is_some());
-    runs || desired.vms.get(vm).is_some_and(|vm| vm.power == Power::On)
+    !runs && desired.vms.get(vm).is_none_or(|vm| vm.power == Power::Off)
+}
+
+/// Returns the reason for the link of a device whose VM is off.
+fn powered_off(vm: &Name) -> String {
+    format!("{}: taut vm start {vm}", LinkReason::PoweredOff.as_str())
 }
 
 /// Returns the link of an owner's port, and why it is not up or not as the user wants it.
@@ -277,6 +297,7 @@ pub(crate) fn port_link(desired: &Desired, seen: &Seen, owner: &Owner) -> (Link,
             );
             (Link::Down, Some(reason))
         }
+        Owner::Nic(vm, _) if is_off(desired, seen, vm) => (Link::Down, Some(powered_off(vm))),
         _ => link(seen, desired.numbers.port(owner)),
     }
 }

@@ -17,7 +17,6 @@ pub mod run;
 pub mod screen;
 pub mod settings;
 pub mod table;
-pub mod text;
 pub mod toprc;
 pub mod view;
 

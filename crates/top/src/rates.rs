@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use taut_api::fabric::DropReason;
 use taut_api::fabric::counters::PortCounters;
+use taut_api::printable::printable;
 use taut_api::statistics::PortRates;
 use taut_host::observe::disks::Disk;
 use taut_host::observe::load::HostMemory;
@@ -14,7 +15,6 @@ use taut_host::observe::machines::{DiskUse, MemoryUse};
 use taut_host::observe::threads::{TICKS_PER_S, Thread};
 
 use crate::reading::{Machine, Port, Reading};
-use crate::text::printable;
 
 /// Rates of a host.
 #[derive(Debug, Clone, Default)]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use taut_api::fabric::counters::PortCounters;
+use taut_api::printable::printable;
 use taut_api::route::PortInfo;
 use taut_host::kernel::utilisation::{self, CpuTimes};
 use taut_host::observe::disks::{self, Disk};
@@ -12,8 +13,6 @@ use taut_host::observe::interrupts::{self, Interrupts};
 use taut_host::observe::load::HostMemory;
 use taut_host::observe::machines::{DiskUse, Machines, MemoryUse};
 use taut_host::observe::threads::{self, Thread, Threads};
-
-use crate::text::printable;
 
 /// Counters at one time.
 #[derive(Debug, Clone, Default)]

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
+use taut_api::printable::printable;
 
 use crate::settings::{Layout, SECONDS, Settings};
-use crate::text::printable;
 use crate::view::View;
 
 /// Largest size of the file in bytes.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use taut_api::statistics::limits;
 
 /// A view, with the key of esxtop that shows it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -86,12 +87,14 @@ const CPU: &[Column] = &[
     percent("%SYS", "time that the VM's other threads ran: emulation, I/O"),
     percent("%WAIT", "time that vCPUs were halted or blocked, idle time included"),
     percent("%VMWAIT", none!("time that a vCPU was blocked and not idle")),
-    percent("%RDY", "time that vCPUs were ready to run and waited for a pCPU").above(10.0),
+    percent("%RDY", "time that vCPUs were ready to run and waited for a pCPU").above(limits::READY_PERCENT),
     percent("%IDLE", none!("idle part of %WAIT")),
     percent("%OVRLP", none!("time taken by interrupts for others")),
-    percent("%CSTP", none!("time stopped for co-scheduling")).above(3.0),
-    percent("%MLMTD", "time throttled by the CPU limit of its control groups").above(0.0),
-    percent("%SWPWT", "time that vCPUs waited for pages from disk (kernel.task_delayacct=1)").above(5.0),
+    percent("%CSTP", none!("time stopped for co-scheduling")).above(limits::COSTOP_PERCENT),
+    percent("%MLMTD", "time throttled by the CPU limit of its control groups")
+        .above(limits::THROTTLED_PERCENT),
+    percent("%SWPWT", "time that vCPUs waited for pages from disk (kernel.task_delayacct=1)")
+        .above(limits::PAGED_PERCENT),
     number("PCPU", 0, "pCPU that the vCPU last ran on"),
     text("ELSE ON PCPU", 30, "who else ran longest on this pCPU, in percent"),
 ];
@@ -122,8 +125,8 @@ const NETWORK: &[Column] = &[
     number("PKTRX/s", 0, "frames to the guest"),
     number("MbRX/s", 2, "megabits to the guest"),
     number("PSZRX", 0, "mean size of its frames in bytes"),
-    percent("%DRPTX", "part of the guest's frames that were dropped").above(1.0),
-    percent("%DRPRX", "part of the frames for the guest that were dropped").above(1.0),
+    percent("%DRPTX", "part of the guest's frames that were dropped").above(limits::DROPS_PERCENT),
+    percent("%DRPRX", "part of the frames for the guest that were dropped").above(limits::DROPS_PERCENT),
     number("KICKS/s", 0, "notifications from the guest"),
     number("INTR/s", 0, "interrupts to the guest"),
     number("WAITS/s", 0, "times that a sender waited for the full receive ring").hidden(),

@@ -3,6 +3,7 @@
 mod host;
 mod series;
 mod sockets;
+mod wait;
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,11 +14,13 @@ use utoipa::ToSchema;
 use crate::Name;
 use crate::fabric::DropReason;
 use crate::fabric::counters::PortCounters;
+use crate::link::Link;
 use crate::network_io::TrafficClass;
 
 pub use host::HostStatistics;
 pub use series::{Column, Series, SeriesPoint, Subject};
 pub use sockets::SocketStatistics;
+pub use wait::{Wait, limits};
 
 /// A period in seconds: written `300`, `5m`, `1h` or `7d`. It ends now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,6 +101,12 @@ pub struct PortStatistics {
     /// Port group of the port, if it exists now and has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub portgroup: Option<Name>,
+    /// Link of the port now, if it exists, or if it belongs to a card of a VM that is off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<Link>,
+    /// Reason that this link is not up, or leads nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Class of the port's traffic now, if its vSwitch has network I/O control. The sum of
     /// `wire_tx_bits_per_s` over the ports of a class is what the class has of all uplinks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -180,6 +189,10 @@ pub struct VmStatistics {
     /// left out. Absent if the host has no controller for CPU time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled_percent: Option<f64>,
+    /// Time that all vCPUs waited for pages of their memory from disk, in percent (`%SWPWT` of a
+    /// group). Absent unless the kernel counts such delays (`kernel.task_delayacct=1`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paged_percent: Option<f64>,
     /// Memory of the host that the VM's process had on average, in bytes, huge pages included.
     /// Absent if nobody read it in the period.
     #[serde(default, skip_serializing_if = "Option::is_none")]

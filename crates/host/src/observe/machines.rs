@@ -13,6 +13,7 @@ use crate::kernel::affinity;
 use crate::kernel::cgroup::controller::Controller;
 use crate::kernel::cgroup::throttling;
 use crate::kernel::task::{self, Schedstat};
+use crate::observe::threads::{TICKS_PER_S, delays_are_counted};
 
 pub use crate::kernel::task::{DiskUse, MemoryUse};
 
@@ -45,6 +46,9 @@ pub struct Machine {
     /// Time from when it was first seen in which the CPU limits of its control groups kept it from
     /// running, in nanoseconds, summed over all pCPUs. Nothing without the controller `cpu`.
     pub throttled_ns: Option<u64>,
+    /// Time from when it was first seen that its vCPUs waited for block devices, which are those of
+    /// swapped memory, in nanoseconds. Nothing unless the kernel counts such delays.
+    pub paged_ns: Option<u64>,
     /// Memory of its process.
     pub memory: Option<MemoryUse>,
     /// Bytes that its process has moved to and from disks, if the daemon may read that.
@@ -68,6 +72,8 @@ struct Known {
     machine: Option<Identity>,
     threads: BTreeMap<u32, Thread>,
     others: Times,
+    /// Time that its vCPUs waited for block devices, in clock ticks.
+    paged_ticks: u64,
     /// Its groups, and for how long each of them had been kept from running, in nanoseconds.
     groups: BTreeMap<PathBuf, u64>,
     throttled_ns: u64,
@@ -88,6 +94,8 @@ struct Thread {
     looks: u32,
     vcpu: Option<u32>,
     last: Times,
+    /// Time that a vCPU had waited for block devices, in clock ticks, when that was last read.
+    block_ticks: Option<u64>,
 }
 
 /// Number of readings after which the groups of a machine are looked up again.
@@ -109,6 +117,7 @@ impl Machines {
     /// Reads all machines, in the order of their processes.
     pub fn read(&mut self) -> Vec<Machine> {
         let processes = task::numbered(&self.root.join("proc"));
+        let delays_are_counted = delays_are_counted(&self.root);
         self.known.retain(|pid, _| processes.contains_key(pid));
         let mut machines = Vec::new();
         for (pid, folder) in processes {
@@ -118,7 +127,7 @@ impl Machines {
                 known.machine = identity(&folder);
             }
             let Some(Identity { started, name, uuid }) = known.machine.clone() else { continue };
-            let vcpus = known.read_threads(&folder);
+            let vcpus = known.read_threads(&folder, delays_are_counted);
             let throttled_ns = self.cpu.as_ref().map(|cpu| known.read_groups(cpu, &folder));
             machines.push(Machine {
                 pid,
@@ -129,6 +138,7 @@ impl Machines {
                 vcpus,
                 others: known.others,
                 throttled_ns,
+                paged_ns: delays_are_counted.then(|| known.paged_ticks * (1_000_000_000 / TICKS_PER_S)),
                 memory: task::memory(&folder),
                 disk: task::disk(&folder),
             });
@@ -138,8 +148,9 @@ impl Machines {
 }
 
 impl Known {
-    /// Reads the times of all threads. Returns those of the vCPUs.
-    fn read_threads(&mut self, process: &Path) -> BTreeMap<u32, Times> {
+    /// Reads the times of all threads, also for how long vCPUs waited for block devices if that is
+    /// counted. Returns the times of the vCPUs.
+    fn read_threads(&mut self, process: &Path, delays_are_counted: bool) -> BTreeMap<u32, Times> {
         let tasks = task::numbered(&process.join("task"));
         let is_new_machine = self.threads.is_empty();
         self.threads.retain(|tid, _| tasks.contains_key(tid));
@@ -148,7 +159,8 @@ impl Known {
             let Some(now) = times(&folder) else { continue };
             // A machine that was there before has the past of its threads behind it.
             let last = if is_new_machine { now } else { Times::default() };
-            let thread = self.threads.entry(tid).or_insert(Thread { looks: 0, vcpu: None, last });
+            let thread =
+                self.threads.entry(tid).or_insert(Thread { looks: 0, vcpu: None, last, block_ticks: None });
             thread.looks += 1;
             if is_looked_at(thread.looks) {
                 let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
@@ -156,6 +168,15 @@ impl Known {
             }
             if let Some(vcpu) = thread.vcpu {
                 vcpus.insert(vcpu, now);
+                // A thread whose wait has ended has run since then.
+                let is_due = now != thread.last || thread.block_ticks.is_none();
+                if delays_are_counted
+                    && is_due
+                    && let Some(stat) = task::stat(&folder)
+                {
+                    let past = thread.block_ticks.replace(stat.block_ticks).unwrap_or(stat.block_ticks);
+                    self.paged_ticks += stat.block_ticks.saturating_sub(past);
+                }
             } else {
                 self.others.ran_ns += now.ran_ns.saturating_sub(thread.last.ran_ns);
                 self.others.waited_ns += now.waited_ns.saturating_sub(thread.last.waited_ns);
@@ -304,6 +325,32 @@ mod tests {
         host.end_of_thread(10, 13);
         host.thread(10, 10, "qemu-system-x86", [601, 6]);
         assert_eq!(machines.read().remove(0).others, times([131, 4]), "it does not go back");
+    }
+
+    #[test]
+    fn vcpus_wait_for_memory_from_when_they_are_first_seen() {
+        let host = Host(tempfile::tempdir().unwrap());
+        let wait = |ran: u64, ticks: u64| {
+            host.thread(10, 11, "CPU 0/KVM", [ran, 0]);
+            let rest = vec!["0"; 35].join(" ");
+            let stat = format!("11 (CPU 0/KVM) S {rest} 0 0 0 {ticks}\n");
+            fs::write(host.0.path().join("proc/10/task/11/stat"), stat).unwrap();
+        };
+        host.process(10, "/usr/bin/qemu-system-x86_64", &["qemu"]);
+        wait(1000, 500);
+        let mut machines = Machines::new(host.0.path());
+        let mut read = || machines.read().remove(0).paged_ns;
+        assert_eq!(read(), None, "the kernel does not count it");
+        let sysctl = host.0.path().join("proc/sys/kernel/task_delayacct");
+        fs::create_dir_all(sysctl.parent().unwrap()).unwrap();
+        fs::write(sysctl, "1\n").unwrap();
+        assert_eq!(read(), Some(0), "what was before is not known");
+        wait(2000, 525);
+        assert_eq!(read(), Some(250_000_000));
+        wait(2000, 550);
+        assert_eq!(read(), Some(250_000_000), "a vCPU that has not run still waits");
+        wait(3000, 575);
+        assert_eq!(read(), Some(750_000_000));
     }
 
     #[test]

@@ -52,10 +52,10 @@ fn table(entries: &[AuditEntry]) -> Markup {
                     td.time { (text::time(entry.at_ms)) }
                     td { (user(&entry.caller)) }
                     td.message {
-                        (entry.caller.program.as_deref().unwrap_or("not known"))
+                        (text::shown(entry.caller.program.as_deref().unwrap_or("not known")))
                         @if let Some(pid) = entry.caller.pid { ", process " (pid) }
                     }
-                    td.message { (entry.method) " " (entry.path) }
+                    td.message { (entry.method) " " (text::shown(&entry.path)) }
                     td.message { (outcome(entry)) }
                 }
             } }
@@ -82,7 +82,7 @@ fn outcome(entry: &AuditEntry) -> Markup {
                 @if let Some(document) = &outcome.document {
                     ": " (document.subject) ", revision " (document.revision)
                 }
-                @if let Some(error) = &outcome.error { span.reason { (error) } }
+                @if let Some(error) = &outcome.error { span.reason { (text::shown(error)) } }
             }
         }
     }

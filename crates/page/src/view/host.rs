@@ -1,17 +1,20 @@
-//! The page of the host: topology with the owners of pCPUs, load, and dense mode.
+//! The page of the host: topology with the owners of pCPUs, load, dense mode, and checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
-use taut_api::host::{Cpu, HostInfo};
+use taut_api::ApiError;
+use taut_api::check::{CheckLine, CheckReport, Profile, TakesEffect, Verdict};
+use taut_api::host::{AcceleratorKind, Cpu, HostInfo};
 use taut_api::latency::LatencyState;
 use taut_api::route::{DaemonInfo, Vm};
 use taut_api::tune::{HostTune, TuneMode};
 use taut_api::word::counted;
 
-use crate::frame::{Frame, Page, Section, wide};
+use crate::frame::{Frame, Page, Section, alert, wide};
+use crate::guide::Document;
 use crate::text;
-use crate::view::state;
+use crate::view::{about, state};
 
 /// Facts of the page.
 #[derive(Debug)]
@@ -24,11 +27,13 @@ pub struct Host {
     pub daemon: DaemonInfo,
     /// All VMs, some of which own pCPUs.
     pub vms: Vec<Vm>,
+    /// Comparison with best practices, or why there is none.
+    pub checks: Result<CheckReport, ApiError>,
 }
 
 /// Renders the page.
 pub fn page(frame: &Frame, view: &Host) -> String {
-    let Host { info, tune, daemon, vms } = view;
+    let Host { info, tune, daemon, vms, checks } = view;
     let body = html! {
         p #summary role="status" {
             (info.cpus.len()) " pCPUs, " (text::bytes(info.memory_available.0)) " of "
@@ -40,6 +45,7 @@ pub fn page(frame: &Frame, view: &Host) -> String {
             section #dense { h2 { "Load and dense mode" } (dense(tune)) }
         }
         section #topology { h2 { "pCPUs" } (topology(info, daemon, vms)) }
+        section #checks { h2 { "Checks" } (comparison(checks)) }
         section #workers {
             h2 { "Workers of the data plane" }
             (wide("Workers", &workers(daemon)))
@@ -64,7 +70,10 @@ fn facts(info: &HostInfo, daemon: &DaemonInfo) -> Markup {
                 "node " (node.id) ": " (text::bytes(node.memory.0))
             } }
             dt { "System" } dd { (info.os) ", Linux " (info.kernel) }
-            @let accelerator = format!("{:?}", info.accelerator.kind).to_uppercase();
+            @let accelerator = match info.accelerator.kind {
+                AcceleratorKind::Kvm => "KVM",
+                AcceleratorKind::Tcg => "emulation",
+            };
             dt { "Accelerator" } dd { (accelerator) ": " (info.accelerator.why) }
             dt { "QEMU" }
             dd {
@@ -149,7 +158,7 @@ fn uses(daemon: &DaemonInfo, vms: &[Vm]) -> BTreeMap<u32, Vec<Use>> {
     for vm in vms {
         let Some(latency) = &vm.status.latency else { continue };
         let is_bound = latency.state != LatencyState::Waiting;
-        let address = Some(format!("/vms/{}", vm.name));
+        let address = Some(text::vm_address(vm.name.as_str()));
         for (vcpu, cpu) in latency.cpus.iter().enumerate() {
             let waits = if is_bound { "" } else { " (waiting)" };
             let text = format!("{} vCPU {vcpu}{waits}", vm.name);
@@ -238,5 +247,76 @@ fn workers(daemon: &DaemonInfo) -> Markup {
                 }
             } }
         }
+    }
+}
+
+fn comparison(checks: &Result<CheckReport, ApiError>) -> Markup {
+    let report = match checks {
+        Ok(report) => report,
+        Err(error) => return alert(error),
+    };
+    let (other, ok): (Vec<_>, Vec<_>) = report.lines.iter().partition(|line| line.verdict != Verdict::Ok);
+    let summary = &report.summary;
+    html! {
+        p.sort {
+            "Best practices for: "
+            @for profile in Profile::ALL {
+                a href=(format!("/host?profile={profile}#checks"))
+                    aria-current=[(profile == report.profile).then_some("true")] { (profile) }
+                " "
+            }
+            a href=(Document::Checks.address()) { "About checks" }
+        }
+        p {
+            (summary.bad) " bad, " (counted(summary.warn, "warning")) ", " (summary.unknown) " not visible, "
+            (summary.ok) " as wanted."
+        }
+        @if !other.is_empty() { (wide("Checks with findings", &check_table(&other))) }
+        details {
+            summary { "Checks that are as wanted" }
+            (wide("Checks that are as wanted", &check_table(&ok)))
+        }
+    }
+}
+
+fn check_table(lines: &[&CheckLine]) -> Markup {
+    html! {
+        table {
+            thead { tr {
+                th scope="col" { "Check" }
+                th scope="col" { "Verdict" }
+                th scope="col" { "Found" }
+                th scope="col" { "Wanted" }
+                th scope="col" { "A change takes effect" }
+            } }
+            tbody { @for line in lines {
+                tr {
+                    th scope="row" { (about(&line.id, &line.guide())) span.reason { (line.what) } }
+                    td { (verdict(line.verdict)) }
+                    td.message { (text::shown(&line.found)) }
+                    td.message { (line.wanted) }
+                    td { (takes_effect(line.takes_effect)) }
+                }
+            } }
+        }
+    }
+}
+
+fn verdict(verdict: Verdict) -> Markup {
+    match verdict {
+        Verdict::Ok => state("good", "ok"),
+        Verdict::Warn => state("wait", "warning"),
+        Verdict::Bad => state("bad", "bad"),
+        Verdict::Unknown => state("off", "not visible"),
+    }
+}
+
+const fn takes_effect(when: TakesEffect) -> &'static str {
+    match when {
+        TakesEffect::Live => "at once",
+        TakesEffect::VmRestart => "with the VM's next start",
+        TakesEffect::HostBoot => "with the host's next boot",
+        TakesEffect::Bios => "with the host's next boot, in the firmware's setup",
+        TakesEffect::GuestBoot => "with the guest's next boot",
     }
 }

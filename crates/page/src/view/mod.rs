@@ -2,19 +2,23 @@
 
 pub mod audit;
 pub mod events;
+mod evidence;
+pub mod guide;
 pub mod host;
 pub mod networks;
 pub mod port;
+pub mod portgroup;
+pub mod process;
 pub mod sockets;
 pub mod vm;
 pub mod vms;
 
 use maud::{Markup, html};
-use taut_api::link::Link;
+use taut_api::link::{Link, LinkReason};
 use taut_api::statistics::Period;
 use taut_api::vm::Phase;
 
-use crate::text;
+use crate::{guide as pages, text};
 
 /// Shows a word with a mark in front, whose shape and colour follow the class.
 fn state(class: &'static str, word: &str) -> Markup {
@@ -29,6 +33,18 @@ fn link(link: Link) -> Markup {
         Link::Broken => "bad",
     };
     state(class, text::link(link))
+}
+
+/// Shows the reason that a link is not up, or leads nowhere, with a link to its section of the
+/// guide.
+fn link_reason(link: Link, reason: &str) -> Markup {
+    let kind = LinkReason::of(link, reason);
+    html! { span.reason { (text::shown(reason)) " " (about(kind.code(), &kind.guide())) } }
+}
+
+/// Links a code to its section of the guide, at a place such as `docs/guide/reasons.md#link-other`.
+fn about(code: &str, place: &str) -> Markup {
+    html! { a.about href=(pages::address(place)) { (code) } }
 }
 
 /// Shows the state of a VM's process.

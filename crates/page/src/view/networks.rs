@@ -1,6 +1,7 @@
 //! vSwitches, drawn and as tables.
 
 use maud::{Markup, html};
+use taut_api::link::LinkReason;
 use taut_api::route::{PortGroup, PortInfo, Uplink, VSwitch, Vm};
 use taut_api::uplink::UplinkStatus;
 use taut_api::word::counted;
@@ -8,7 +9,7 @@ use taut_api::word::counted;
 use crate::drawing::{self, End, Group, Switch};
 use crate::frame::{Frame, Page, Section, wide};
 use crate::text;
-use crate::view::{link, state};
+use crate::view::{about, link, link_reason, state};
 
 /// Facts of the page.
 #[derive(Debug)]
@@ -107,6 +108,7 @@ fn drawn_group(group: &PortGroup, rows: &[Row<'_>]) -> Group {
     };
     Group {
         name: format!("{}, VLAN {}", group.name, group.spec.vlan),
+        address: text::portgroup_address(group.name.as_str()),
         ports: rows.iter().map(port).collect(),
     }
 }
@@ -146,14 +148,14 @@ fn ports(groups: &[&PortGroup], rows: &[Vec<Row<'_>>]) -> Markup {
             tbody { @for (group, rows) in groups.iter().zip(rows) {
                 @if rows.is_empty() {
                     tr {
-                        th scope="row" { (group.name.as_str()) }
+                        th scope="row" { a href=(text::portgroup_address(group.name.as_str())) { (group.name.as_str()) } }
                         td.number { (group.spec.vlan.to_string()) }
                         td.quiet colspan="3" { "no ports" }
                     }
                 }
                 @for row in rows {
                     tr {
-                        th scope="row" { (group.name.as_str()) }
+                        th scope="row" { a href=(text::portgroup_address(group.name.as_str())) { (group.name.as_str()) } }
                         td.number { (group.spec.vlan.to_string()) }
                         td { a href=(text::port_address(&row.owner)) { (row.owner) } }
                         td { @if let Some(mac) = row.port.and_then(|port| port.mac) { (mac) } }
@@ -161,9 +163,12 @@ fn ports(groups: &[&PortGroup], rows: &[Vec<Row<'_>>]) -> Markup {
                             @match row.port {
                                 Some(port) => {
                                     (link(port.link))
-                                    @if let Some(reason) = &port.reason { span.reason { (reason) } }
+                                    @if let Some(reason) = &port.reason { (link_reason(port.link, reason)) }
                                 }
-                                None => (state("off", "VM is off")),
+                                None => {
+                                    (state("off", "VM is off")) " "
+                                    (about(LinkReason::PoweredOff.code(), &LinkReason::PoweredOff.guide()))
+                                }
                             }
                         }
                     }
@@ -194,7 +199,7 @@ fn uplink_table(vswitch: &VSwitch, uplinks: &[&Uplink]) -> Markup {
                     td { (duty(vswitch, uplink)) @if !status.attached { ", not attached" } }
                     td {
                         (link(status.link))
-                        @if let Some(reason) = &status.reason { span.reason { (reason) } }
+                        @if let Some(reason) = &status.reason { (link_reason(status.link, reason)) }
                         @for missing in &status.missing { span.reason { (missing) } }
                     }
                     td.number {

@@ -6,14 +6,14 @@ use taut_api::fabric::DropReason;
 use taut_api::role::Role;
 use taut_api::route::{PortInfo, Vm};
 use taut_api::shaping::{PortShape, ShapeOrigin};
-use taut_api::statistics::{self, Column, Period, PortRates, PortStatistics, SeriesPoint};
-use taut_api::vm::{NicSpec, NicStatus};
+use taut_api::statistics::{Column, Period, PortRates, PortStatistics, Series};
+use taut_api::vm::{NicModel, NicSpec, NicStatus};
 
-use crate::chart::{self, Line};
-use crate::form::{self, Fields};
-use crate::frame::{Frame, Page, Section, alert, wide};
+use crate::chart::{self, Line, Unit};
+use crate::form::{self, Fields, Subject};
+use crate::frame::{Frame, Page, Section, refusal, wide};
 use crate::text;
-use crate::view::{link, periods};
+use crate::view::{about, link, link_reason, periods};
 
 /// Facts of the page.
 #[derive(Debug)]
@@ -28,39 +28,12 @@ pub struct Port {
     pub period: Period,
     /// The VM and the index of its card, for ports of VMs.
     pub card: Option<(Vm, usize)>,
-    /// Received and transmitted bits per second; absent without samples in the period.
+    /// Rates over time; absent without samples in the period.
     pub series: Option<Series>,
     /// The form as it was sent, and why it was refused.
     pub refused: Option<(Fields, ApiError)>,
     /// True after a change by the form.
     pub changed: bool,
-}
-
-/// Samples of a port's rates: ms since the Unix epoch, and bits per second.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Series {
-    /// Distance of two samples in ms. Where they are further apart, no samples were taken.
-    pub step_ms: u64,
-    /// Received by the guest.
-    pub receive: Vec<(u64, f64)>,
-    /// Transmitted by the guest.
-    pub transmit: Vec<(u64, f64)>,
-}
-
-impl Series {
-    /// Takes the two lines out of a port's series. Points that are not known are left out.
-    pub fn of(series: &statistics::Series) -> Self {
-        let line = |column: Column| {
-            let place = series.columns.iter().position(|known| *known == column);
-            let value = |point: &SeriesPoint| Some((point.to_ms, (*point.values.get(place?)?)?));
-            series.points.iter().filter_map(value).collect()
-        };
-        Self {
-            step_ms: series.step_ms,
-            receive: line(Column::RxBitsPerS),
-            transmit: line(Column::TxBitsPerS),
-        }
-    }
 }
 
 impl Port {
@@ -80,8 +53,14 @@ pub fn page(frame: &Frame, view: &Port) -> String {
     };
     let body = html! {
         @if let Some((vm, index)) = &view.card { (siblings(vm, *index, view.period)) }
-        @if let Some((_, error)) = &view.refused { (alert(error)) }
-        @if view.changed { p.done role="status" { "The change is stored and takes effect at once." } }
+        @if let Some((_, error)) = &view.refused { (refusal(error)) }
+        @if view.changed {
+            p.done role="status" {
+                "The change is stored. "
+                @if view.port.is_some() { "Traffic shaping below shows what is in force." }
+                @else { "It takes effect when the VM starts." }
+            }
+        }
         p #summary role="status" { (summary(view)) }
         section #averages aria-labelledby="averages-title" {
             h2 #averages-title { "Receive and transmit" }
@@ -91,20 +70,23 @@ pub fn page(frame: &Frame, view: &Port) -> String {
                 None => p.quiet { "The port has no statistics in this period." },
             }
         }
-        @if let Some(Series { step_ms, receive, transmit }) = &view.series {
+        @if let Some(series) = &view.series {
             section #chart {
                 h2 { "Rates" }
-                @let line = |name, class, points: &Vec<_>| Line { name, class, points: points.clone() };
-                (wide("Chart of rates", &chart::rates(
+                @let line = |name, class, column| Line { name, class, points: chart::points(series, column) };
+                (wide("Chart of rates", &chart::lines(
                     &format!("Receive and transmit of {} over {}", view.owner, view.period),
-                    *step_ms,
-                    &[line("Receive", "rx", receive), line("Transmit", "tx", transmit)],
+                    series.step_ms,
+                    Unit::BitRate,
+                    &[line("Receive", "rx", Column::RxBitsPerS), line("Transmit", "tx", Column::TxBitsPerS)],
                 )))
             }
         }
-        section #shaping-section aria-labelledby="shaping-title" {
-            h2 #shaping-title { "Traffic shaping" }
-            (shaping(frame, view, &address))
+        @if !is_uplink(view) {
+            section #shaping-section aria-labelledby="shaping-title" {
+                h2 #shaping-title { "Traffic shaping" }
+                (shaping(frame, view, &format!("{address}?period={}", view.period)))
+            }
         }
         div.columns {
             section #card { h2 { "Port" } (port(view)) }
@@ -124,7 +106,7 @@ pub fn page(frame: &Frame, view: &Port) -> String {
 fn siblings(vm: &Vm, current: usize, period: Period) -> Markup {
     html! {
         nav.siblings aria-label="Network cards" {
-            a href=(format!("/vms/{}", vm.name)) { "VM " (vm.name.as_str()) }
+            a href=(text::vm_address(vm.name.as_str())) { "VM " (vm.name.as_str()) }
             @for index in 0..vm.spec.vm.nics.len() {
                 @let owner = format!("vm/{}/nic{index}", vm.name);
                 a href=(format!("{}?period={period}", text::port_address(&owner)))
@@ -143,15 +125,23 @@ fn summary(view: &Port) -> Markup {
     html! {
         @if let Some((state, reason)) = state {
             "Link " (link(state))
-            @if let Some(reason) = reason { ": " (reason) }
-            ". "
+            @match reason {
+                Some(reason) => { ": " (link_reason(state, reason)) " " }
+                None => ". ",
+            }
         }
         @if let Some(statistics) = &view.statistics {
             "Receive " b { (text::rate(statistics.rates.rx_bits_per_s)) }
             ", transmit " b { (text::rate(statistics.rates.tx_bits_per_s)) } ". "
         }
-        @if is_shaped(view) { "Traffic shaping is on." } @else { "Traffic shaping is off." }
+        @if is_uplink(view) { "Uplinks are not shaped." }
+        @else if is_shaped(view) { "Traffic shaping is on." } @else { "Traffic shaping is off." }
     }
+}
+
+/// Returns whether the port is an uplink, which no port group shapes.
+fn is_uplink(view: &Port) -> bool {
+    view.owner.starts_with("uplink/")
 }
 
 fn is_shaped(view: &Port) -> bool {
@@ -232,18 +222,24 @@ fn shaping(frame: &Frame, view: &Port, address: &str) -> Markup {
     };
     html! {
         div #shaping-in-force { (wide("Traffic shaping in force", &table)) }
-        @match (&view.refused, view.nic()) {
-            (Some((fields, _)), Some(_)) => (form::shaping(address, fields, closed(frame))),
-            (None, Some((nic, _))) => {
-                (form::shaping(address, &form::fields_of(&nic.shaping), closed(frame)))
+        @match (view.nic(), view.port.as_ref().and_then(|port| port.portgroup.as_ref())) {
+            (Some((nic, _)), _) => {
+                @let sent = view.refused.as_ref().map(|(fields, _)| fields);
+                (form::shaping(Subject::Card, address, &nic.shaping, sent, closed(frame)))
             }
-            (_, None) => p.quiet { "Ports that belong to no VM are shaped by their port group." },
+            (None, group) => p {
+                "Ports that belong to no VM are shaped by their port group"
+                @if let Some(group) = group {
+                    " " a href=(text::portgroup_address(group.as_str())) { (group.as_str()) }
+                }
+                "."
+            },
         }
     }
 }
 
 /// Returns why the caller cannot use the form.
-fn closed(frame: &Frame) -> Option<&'static str> {
+pub(super) fn closed(frame: &Frame) -> Option<&'static str> {
     (!frame.may(Role::Define)).then_some("Your role does not allow changes: they need the role define.")
 }
 
@@ -275,7 +271,10 @@ fn port(view: &Port) -> Markup {
             @if let Some(port) = port {
                 dt { "Port" } dd { (port.port) }
                 dt { "vSwitch" } dd { a href=(format!("/networks#vswitch-{}", port.vswitch)) { (port.vswitch.as_str()) } }
-                @if let Some(portgroup) = &port.portgroup { dt { "Port group" } dd { (portgroup.as_str()) } }
+                @if let Some(portgroup) = &port.portgroup {
+                    dt { "Port group" }
+                    dd { a href=(text::portgroup_address(portgroup.as_str())) { (portgroup.as_str()) } }
+                }
                 @if let Some(mac) = port.mac { dt { "Address" } dd { (mac) } }
                 @if let Some(mac) = port.guest_mac.effective_mac {
                     dt { "Address in the guest" }
@@ -288,10 +287,11 @@ fn port(view: &Port) -> Markup {
                 @if port.trusted { dt { "Front end" } dd { "trusted" } }
             } @else if let Some((spec, _)) = view.nic() {
                 dt { "Port" } dd { "none while the VM is off" }
-                dt { "Port group" } dd { (spec.portgroup.as_str()) }
+                dt { "Port group" }
+                dd { a href=(text::portgroup_address(spec.portgroup.as_str())) { (spec.portgroup.as_str()) } }
             }
             @if let Some((spec, status)) = view.nic() {
-                dt { "Model" } dd { (format!("{:?}", spec.model).to_lowercase()) }
+                dt { "Model" } dd { (model(spec.model)) }
                 dt { "Rings" }
                 dd {
                     "receive " (spec.rings.rx) ", transmit " (spec.rings.tx) " descriptors"
@@ -321,6 +321,17 @@ fn port(view: &Port) -> Markup {
                 dt { "Waits for its full ring" } dd { (text::per_second(rates.rx_waits_per_s)) "/s" }
             }
         }
+    }
+}
+
+/// Returns the word for a model of cards.
+const fn model(model: NicModel) -> &'static str {
+    match model {
+        NicModel::Virtio => "virtio",
+        NicModel::Vmxnet3 => "vmxnet3",
+        NicModel::E1000 => "e1000",
+        NicModel::E1000e => "e1000e",
+        NicModel::Vlance => "vlance",
     }
 }
 
@@ -355,7 +366,10 @@ fn drops(view: &Port) -> Markup {
             tbody { @for (direction, reason, (period, all)) in rows {
                 tr {
                     th scope="row" { (direction) }
-                    td.help { b { (reason.as_str()) } span.reason { (reason.help()) } }
+                    td.help {
+                        b { (reason.as_str()) } " " (about(reason.code(), &reason.guide()))
+                        span.reason { (reason.help()) }
+                    }
                     td.number { (text::count(period)) }
                     td.number { (text::count(all)) }
                 }

@@ -7,7 +7,7 @@ use taut_api::word::counted;
 
 use crate::frame::{Frame, Page, Section, wide};
 use crate::text;
-use crate::view::link;
+use crate::view::{link, link_reason};
 
 /// Most connections in the table.
 const MOST: usize = 500;
@@ -62,7 +62,7 @@ fn devices_table(vms: &[Vm]) -> Markup {
                     td.number { (device.cid.0) }
                     td {
                         (link(device.link))
-                        @if let Some(reason) = &device.reason { span.reason { (reason) } }
+                        @if let Some(reason) = &device.reason { (link_reason(device.link, reason)) }
                     }
                     td.number { (text::count(counters.connections)) }
                     td.number { (text::count(counters.attached)) }

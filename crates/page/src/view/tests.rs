@@ -6,13 +6,14 @@ mod tags;
 use taut_api::error::ErrorKind;
 use taut_api::event::Level;
 use taut_api::role::Role;
-use taut_api::statistics::Period;
+use taut_api::statistics::{Period, Series};
 use taut_api::{ApiError, Name};
 
-use super::{audit, events, host, networks, port, sockets, vm, vms};
+use super::{audit, events, guide, host, networks, port, portgroup, process, sockets, vm, vms};
 use crate::asset::{self, Asset};
-use crate::form::fields_of;
+use crate::form::{Fields, fields_of};
 use crate::frame::Frame;
+use crate::guide::Document;
 use samples::{frame, read};
 
 /// Checks the rules for all pages, and makes a snapshot's text: in lines, and without the hashes of
@@ -36,11 +37,7 @@ fn card() -> port::Port {
         statistics: read::<Vec<_>>(samples::STATISTICS).into_iter().next(),
         period: Period::USUAL,
         card: Some((vms.remove(0), 0)),
-        series: Some(port::Series {
-            step_ms: 150_000,
-            receive: vec![(1_795_902_540_000, 1e6), (1_795_902_690_000, 3e6), (1_795_902_840_000, 2e6)],
-            transmit: vec![(1_795_902_540_000, 0.0), (1_795_902_840_000, 5e5)],
-        }),
+        series: Some(read(samples::SERIES)),
         refused: None,
         changed: false,
     }
@@ -94,7 +91,7 @@ fn a_port_without_anything_has_a_page() {
         port: None,
         statistics: None,
         card: None,
-        series: Some(port::Series::default()),
+        series: Some(Series { points: Vec::new(), ..read(samples::SERIES) }),
         ..card()
     };
     let page = port::page(&frame(Role::Admin), &view);
@@ -121,6 +118,7 @@ fn pcpus_have_owners() {
         tune: read(samples::TUNE),
         daemon: read(samples::DAEMON),
         vms: read(samples::VMS),
+        checks: Ok(read(samples::CHECKS)),
     };
     insta::assert_snapshot!(checked(&host::page(&frame(Role::View), &view)));
 }
@@ -130,7 +128,12 @@ fn a_vm_is_explained() {
     let vms: Vec<taut_api::route::Vm> = read(samples::VMS);
     let times: Vec<_> = read(samples::TIMES);
     let [_, vm] = <[_; 2]>::try_from(vms).unwrap();
-    let view = vm::Machine { vm, statistics: times.into_iter().nth(1), period: Period::USUAL };
+    let view = vm::Machine {
+        vm,
+        statistics: times.into_iter().nth(1),
+        series: Some(read(samples::VM_SERIES)),
+        period: Period::USUAL,
+    };
     insta::assert_snapshot!(checked(&vm::page(&frame(Role::View), &view)));
 }
 
@@ -145,12 +148,110 @@ fn sockets_are_listed() {
 }
 
 #[test]
+fn a_host_without_checks_has_a_page() {
+    let error = ApiError::new(ErrorKind::Unavailable, "no /sys", "mount it");
+    let view = host::Host {
+        info: read(samples::HOST),
+        tune: read(samples::TUNE),
+        daemon: read(samples::DAEMON),
+        vms: Vec::new(),
+        checks: Err(error),
+    };
+    let page = host::page(&frame(Role::View), &view);
+    tags::check(&page);
+    assert!(page.contains("no /sys") && page.contains("href=\"/reasons#refusal-unavailable\""));
+}
+
+#[test]
 fn events_are_listed_from_the_newest_on() {
     let all: Vec<_> = read(samples::EVENTS);
-    insta::assert_snapshot!(checked(&events::page(&frame(Role::View), &all, Level::Info)));
-    let warnings = events::page(&frame(Role::View), &all, Level::Warning);
-    assert!(!warnings.contains("vm.started") && warnings.contains("vm.died"));
+    let filter = events::Filter { least: Level::Warning, newest: 2 };
+    insta::assert_snapshot!(checked(&events::page(&frame(Role::View), &all, filter)));
     assert_eq!((events::level("error"), events::level("x")), (Some(Level::Error), None));
+}
+
+#[test]
+fn long_text_of_strangers_is_cut() {
+    let mut all: Vec<taut_api::event::Event> = read(samples::EVENTS);
+    all[0].message = "\u{202e}x".repeat(100_000);
+    all[0].subject = "vm/".to_owned() + &"y".repeat(100_000);
+    let page = events::page(&frame(Role::View), &all, events::Filter::default());
+    tags::check(&page);
+    assert!(page.len() < 20_000 && !page.contains('\u{202e}'), "{}", page.len());
+    let mut view = list(vms::Order::Name);
+    view.statistics[2].name = "\u{202e}z".repeat(60_000);
+    view.statistics.extend((0..2000).map(|_| view.statistics[2].clone()).collect::<Vec<_>>());
+    let page = vms::page(&frame(Role::View), &view);
+    tags::check(&page);
+    assert!(page.len() < 600_000 && !page.contains('\u{202e}'), "{}", page.len());
+    assert!(page.contains("The first 500 are listed."));
+}
+
+#[test]
+fn vms_that_wait_are_on_top_with_the_reason() {
+    let view = list(vms::Order::Name);
+    let of = |view: &vms::Vms| {
+        let page = vms::page(&frame(Role::View), view);
+        tags::check(&page);
+        let (_, rest) = page.split_once("VMs that wait</h2>").unwrap();
+        rest.split_once("</section>").unwrap().0.to_owned()
+    };
+    assert!(of(&view).contains("No VM waited"), "{}", of(&view));
+    let mut view = view;
+    view.statistics[1].vcpus[0].ready_percent = 30.0;
+    view.statistics[2].throttled_percent = Some(60.0);
+    view.statistics[2].name = "other".to_owned();
+    let waiting = of(&view);
+    let at = |text: &str| waiting.find(text).unwrap_or_else(|| panic!("{text}: {waiting}"));
+    assert!(at("/processes/99?period=5m") < at("/vms/db1?period=5m"), "the longest wait first");
+    assert!(at("/reasons#wait-throttled") < at("/reasons#wait-ready"));
+    assert!(!waiting.contains("web1"));
+    view.statistics.extend((0..12).map(|_| view.statistics[2].clone()).collect::<Vec<_>>());
+    assert_eq!(of(&view).matches("<tr>").count(), 11, "ten, and the head");
+    assert!(of(&view).contains("4 more VMs"));
+}
+
+#[test]
+fn a_vm_of_another_program_has_a_page() {
+    let times: Vec<taut_api::statistics::VmStatistics> = read(samples::TIMES);
+    let statistics = times.into_iter().nth(2).unwrap();
+    let series = Some(read(samples::VM_SERIES));
+    let view = process::Foreign { pid: 99, statistics, series, period: Period::USUAL };
+    insta::assert_snapshot!(checked(&process::page(&frame(Role::View), &view)));
+}
+
+fn group(refused: Option<(Fields, ApiError)>) -> portgroup::Group {
+    portgroup::Group {
+        group: read::<Vec<_>>(samples::PORTGROUPS).remove(2),
+        vswitch: read::<Vec<_>>(samples::VSWITCHES).remove(0),
+        ports: read(samples::PORTS),
+        vms: read(samples::VMS),
+        statistics: read(samples::STATISTICS),
+        period: Period::USUAL,
+        refused,
+        changed: false,
+    }
+}
+
+#[test]
+fn a_port_group_has_its_ports_and_the_form() {
+    insta::assert_snapshot!(checked(&portgroup::page(&frame(Role::Define), &group(None))));
+    let error = ApiError::new(ErrorKind::Changed, "somebody else", "send it again");
+    let sent = Fields::from([("receive_average".to_owned(), "\"><script>".to_owned())]);
+    let page = portgroup::page(&frame(Role::Define), &group(Some((sent, error))));
+    tags::check(&page);
+    assert!(page.contains("value=\"&quot;&gt;&lt;script&gt;\"") && page.contains("autofocus"));
+    let closed = portgroup::page(&frame(Role::View), &group(None));
+    assert!(closed.contains("<fieldset disabled"), "{closed}");
+}
+
+#[test]
+fn pages_of_the_guide_are_pages() {
+    for document in [Document::Reasons, Document::Checks] {
+        let page = guide::page(&Frame::default(), document);
+        tags::check(&page);
+        assert!(page.contains("href=\"/reasons\"") && page.contains("href=\"/checks\""));
+    }
 }
 
 #[test]

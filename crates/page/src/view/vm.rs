@@ -4,13 +4,13 @@ use maud::{Markup, html};
 use taut_api::latency::{Decision, LatencyState};
 use taut_api::placement::Numbers;
 use taut_api::route::Vm;
-use taut_api::statistics::{Period, VmStatistics};
+use taut_api::statistics::{Period, Series, VmStatistics};
 use taut_api::vm::{VmKind, VmSpec, VmStatus};
 
 use crate::frame::{Frame, Page, Section, wide};
 use crate::text;
 use crate::view::vms::sensitivity;
-use crate::view::{link, periods, phase, state};
+use crate::view::{evidence, link, link_reason, periods, phase, state};
 
 /// Facts of the page.
 #[derive(Debug)]
@@ -19,19 +19,21 @@ pub struct Machine {
     pub vm: Vm,
     /// Times of its vCPUs within the period; absent if it has none.
     pub statistics: Option<VmStatistics>,
+    /// The same over time; absent without samples.
+    pub series: Option<Series>,
     /// The period.
     pub period: Period,
 }
 
 /// Renders the page.
 pub fn page(frame: &Frame, view: &Machine) -> String {
-    let Machine { vm, statistics, period } = view;
+    let Machine { vm, statistics, series, period } = view;
     let (spec, status) = (&vm.spec.vm, &vm.status);
-    let address = format!("/vms/{}", vm.name);
+    let address = text::vm_address(vm.name.as_str());
     let body = html! {
         p #summary role="status" {
             (phase(status.phase))
-            @if let Some(reason) = &status.reason { ": " (reason) }
+            @if let Some(reason) = &status.reason { ": " (text::shown(reason)) }
             @if let Some(pid) = status.pid { ", process " (pid) }
             @if let Some(accelerator) = status.accelerator { ", " (accelerator.to_string()) }
         }
@@ -41,15 +43,18 @@ pub fn page(frame: &Frame, view: &Machine) -> String {
             (periods(&address, &period.to_string()))
             div #times {
                 @match statistics {
-                    Some(statistics) => (times(statistics)),
+                    Some(statistics) => (evidence::times(statistics)),
                     None => p.quiet { "The VM has no samples in this period." },
                 }
+            }
+            @if let Some(series) = series {
+                div #evidence { (evidence::over_time(vm.name.as_str(), *period, spec.vcpus as usize, series)) }
             }
         }
         section #explanation { h2 { "Explanation" } (explanation(status)) }
         div.columns {
             section #settings { h2 { "Settings" } (settings(spec, status)) }
-            section #process { h2 { "Process and console" } (process(status)) }
+            section #process { h2 { "Process and console" } (process(vm)) }
         }
     };
     frame.render(&Page {
@@ -78,11 +83,11 @@ fn cards(vm: &Vm, period: Period) -> Markup {
                     th scope="row" {
                         a href=(format!("{}?period={period}", text::port_address(&owner))) { "nic" (index) }
                     }
-                    td { (nic.portgroup.as_str()) }
+                    td { a href=(text::portgroup_address(nic.portgroup.as_str())) { (nic.portgroup.as_str()) } }
                     td { (nic.mac) }
                     td {
                         (link(nic.link))
-                        @if let Some(reason) = &nic.reason { span.reason { (reason) } }
+                        @if let Some(reason) = &nic.reason { (link_reason(nic.link, reason)) }
                     }
                     td { (nic.shaping.to_guest.to_string()) }
                     td { (nic.shaping.to_switch.to_string()) }
@@ -93,47 +98,6 @@ fn cards(vm: &Vm, period: Period) -> Markup {
     html! {
         @if vm.status.nics.is_empty() { p.quiet { "The VM has no network card." } }
         @else { (wide("Network cards", &table)) }
-    }
-}
-
-fn times(times: &VmStatistics) -> Markup {
-    let row = |name: String, run: f64, ready: f64, all: f64| {
-        html! {
-            tr {
-                th scope="row" { (name) }
-                td.number { (text::percent(run)) }
-                td { meter min="0" max=(all) value=(format!("{run:.2}")) aria-label={ "Run time of " (name) } {} }
-                td.number { (text::ready(ready)) }
-                td {
-                    meter min="0" max=(all) high=(all / 10.0) value=(format!("{ready:.2}"))
-                        aria-label={ "Ready time of " (name) } {}
-                }
-            }
-        }
-    };
-    let all = 100.0 * times.vcpus.len().max(1) as f64;
-    let table = html! {
-        table {
-            thead { tr {
-                th scope="col" { "vCPU" }
-                th scope="col" colspan="2" { "Run" }
-                th scope="col" colspan="2" { "Ready (ms of 20 s)" }
-            } }
-            tbody {
-                (row("All".to_owned(), times.run_percent, times.ready_percent, all))
-                @for vcpu in &times.vcpus {
-                    (row(format!("vCPU {}", vcpu.vcpu), vcpu.run_percent, vcpu.ready_percent, 100.0))
-                }
-            }
-        }
-    };
-    html! {
-        (wide("Run and ready time", &table))
-        p.quiet {
-            "Percent of one pCPU over " (text::duration(times.covered_ms)) " until " (text::time(times.to_ms)) ". "
-            "Other threads of the VM: " (text::percent(times.others_percent)) ". "
-            "A vCPU that is ready could run and waits for a pCPU."
-        }
     }
 }
 
@@ -242,13 +206,26 @@ fn settings(spec: &VmSpec, status: &VmStatus) -> Markup {
             @if let Some(boot) = &spec.boot { dt { "Kernel" } dd { (boot.kernel) } }
             @for device in &spec.passthrough { dt { "Pass-through" } dd { (device.address.to_string()) } }
             @if let Some(vmci) = &status.vmci {
-                dt { "VMCI" } dd { "CID " (vmci.cid.0) ", " (link(vmci.link)) }
+                dt { "VMCI" }
+                dd {
+                    "CID " (vmci.cid.0) ", " (link(vmci.link))
+                    @if let Some(reason) = &vmci.reason { (link_reason(vmci.link, reason)) }
+                }
             }
         }
     }
 }
 
-fn process(status: &VmStatus) -> Markup {
+fn process(vm: &Vm) -> Markup {
+    let status = &vm.status;
+    let running = status.pid.is_some();
+    let commands = [
+        ("Console", "taut vm console", status.console_socket.is_some()),
+        ("Log of the console", "taut vm log", status.console_log.is_some()),
+        ("Who disturbs its vCPUs", "taut latency", running),
+        ("Best practices", "taut check vm", true),
+        ("Start", "taut vm start", !running),
+    ];
     html! {
         dl {
             dt { "Owner" } dd { "user " (status.owner) }
@@ -259,10 +236,15 @@ fn process(status: &VmStatus) -> Markup {
                     @for missing in &confinement.missing { span.reason { (missing) } }
                 }
             }
-            @if let Some(socket) = &status.console_socket { dt { "Console" } dd { (socket) } }
+            @if let Some(socket) = &status.console_socket { dt { "Console's socket" } dd { (socket) } }
             @if let Some(log) = &status.console_log { dt { "Console's log" } dd { (log) } }
             @if let Some(vmci) = &status.vmci { dt { "VMCI socket" } dd { (vmci.socket) } }
         }
-        p.quiet { "The console is attached to in a terminal, by the command line." }
+        h3 { "In a terminal on the host" }
+        dl {
+            @for (what, command, _) in commands.iter().filter(|(.., applies)| *applies) {
+                dt { (what) } dd { code { (command) " " (vm.name.as_str()) } }
+            }
+        }
     }
 }

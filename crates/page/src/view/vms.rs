@@ -1,13 +1,20 @@
 //! The list of VMs: taut's, and those that other programs have started.
 
 use maud::{Markup, html};
+use taut_api::link::LinkReason;
+use taut_api::printable::printable;
 use taut_api::route::Vm;
-use taut_api::statistics::{Period, VmStatistics};
+use taut_api::statistics::{Period, VmStatistics, Wait};
 use taut_api::vm::LatencySensitivity;
 
 use crate::frame::{Frame, Page, Section, wide};
 use crate::text;
-use crate::view::{link, phase};
+use crate::view::{about, evidence, link, phase};
+
+/// Most VMs of other programs in the list. Whoever may start programs can start many.
+const MOST_FOREIGN: usize = 500;
+/// Most VMs in the list of those that wait.
+const MOST_WAITING: usize = 10;
 
 /// Facts of the list.
 #[derive(Debug)]
@@ -38,6 +45,11 @@ impl Order {
     const ALL: [(Self, &'static str, &'static str); 3] =
         [(Self::Name, "name", "Name"), (Self::Run, "run", "Run"), (Self::Ready, "ready", "Ready")];
 
+    /// Returns how a column is sorted that has this order, if the list is sorted by it.
+    fn of_column(self, column: Self) -> Option<&'static str> {
+        (self == column).then_some(if column == Self::Name { "ascending" } else { "descending" })
+    }
+
     /// Returns the order with this name in addresses.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, word, _)| *word == name).map(|(order, ..)| *order)
@@ -59,20 +71,22 @@ pub fn page(frame: &Frame, view: &Vms) -> String {
     let running = view.vms.iter().filter(|vm| vm.status.pid.is_some()).count();
     let body = html! {
         p #summary role="status" { (running) " of " (view.vms.len()) " VMs have a process." }
+        section #waiting { h2 { "VMs that wait" } (waiting(view)) }
         (orders(view))
         section #vms {
             h2 { "VMs of taut" }
             @if own.is_empty() {
                 p.quiet { "There are no VMs yet. The guide's page on networks begins with one." }
             } @else {
-                (wide("VMs of taut", &own_table(&own, view.period)))
+                (wide("VMs of taut", &own_table(&own, view)))
             }
         }
         @if !foreign.is_empty() {
             section #foreign {
                 h2 { "Other VMs of this host" }
                 p.quiet { "Other programs have started these. taut reads their times and changes nothing." }
-                (wide("Other VMs of this host", &foreign_table(&foreign)))
+                (wide("Other VMs of this host", &foreign_table(&foreign, view)))
+                @if foreign.len() > MOST_FOREIGN { p.quiet { "The first " (MOST_FOREIGN) " are listed." } }
             }
         }
     };
@@ -83,6 +97,67 @@ pub fn page(frame: &Frame, view: &Vms) -> String {
         refresh: true,
         body,
     })
+}
+
+/// A VM that waits: its times, its longest wait, and how long that is in percent.
+type Waiting<'a> = (&'a VmStatistics, Wait, f64);
+
+/// Lists the VMs with a wait above its limit, the longest first.
+fn waiting(view: &Vms) -> Markup {
+    let longest = |times: &VmStatistics| times.waits().first().copied();
+    let mut all: Vec<Waiting<'_>> = view
+        .statistics
+        .iter()
+        .filter_map(|times| longest(times).map(|(wait, percent)| (times, wait, percent)))
+        .collect();
+    all.sort_by(|(a, _, of_a), (b, _, of_b)| of_b.total_cmp(of_a).then_with(|| a.name.cmp(&b.name)));
+    let more = all.len().saturating_sub(MOST_WAITING);
+    all.truncate(MOST_WAITING);
+    html! {
+        @if all.is_empty() {
+            p.quiet { "No VM waited for a pCPU or for memory longer than usual in the last " (view.period) "." }
+        } @else {
+            (wide("VMs that wait", &waiting_table(&all, view)))
+        }
+        @if more > 0 { p.quiet { (more) " more VMs wait less long: sort by ready time." } }
+    }
+}
+
+fn waiting_table(vms: &[Waiting<'_>], view: &Vms) -> Markup {
+    html! {
+        table {
+            thead { tr {
+                th scope="col" { "VM" }
+                th scope="col" { "Reason" }
+                th.number scope="col" { "Time" }
+                th scope="col" { "Cause and remedy" }
+            } }
+            tbody { @for (times, wait, percent) in vms {
+                tr {
+                    th scope="row" { (name(times, view)) @if times.foreign { " (of another program)" } }
+                    td { (evidence::meaning(*wait)) }
+                    td.number { (text::ready(*percent)) }
+                    td { (about(wait.code(), &wait.guide())) }
+                }
+            } }
+        }
+    }
+}
+
+/// Shows the name of a VM with a link to its page. One of another program has a page while it runs.
+fn name(times: &VmStatistics, view: &Vms) -> Markup {
+    let is_own = || !times.foreign && view.vms.iter().any(|vm| vm.name.as_str() == times.name);
+    let address = match times.pid {
+        Some(pid) if times.foreign => Some(text::process_address(pid)),
+        _ => is_own().then(|| text::vm_address(&times.name)),
+    };
+    let name = printable(&times.name);
+    html! {
+        @match address {
+            Some(address) => a href=(format!("{address}?period={}", view.period)) { (name) },
+            None => (name),
+        }
+    }
 }
 
 fn value(times: &VmStatistics, order: Order) -> f64 {
@@ -107,16 +182,18 @@ fn orders(view: &Vms) -> Markup {
     }
 }
 
-fn own_table(vms: &[(&Vm, Option<&VmStatistics>)], period: Period) -> Markup {
+fn own_table(vms: &[(&Vm, Option<&VmStatistics>)], view: &Vms) -> Markup {
+    let period = view.period;
+    let sorted = |order| view.order.of_column(order);
     html! {
         table {
             thead { tr {
-                th scope="col" { "Name" }
+                th scope="col" aria-sort=[sorted(Order::Name)] { "Name" }
                 th scope="col" { "State" }
                 th.number scope="col" { "vCPUs" }
                 th.number scope="col" { "Memory" }
-                th.number scope="col" { "Run" }
-                th.number scope="col" { "Ready" }
+                th.number scope="col" aria-sort=[sorted(Order::Run)] { "Run" }
+                th.number scope="col" aria-sort=[sorted(Order::Ready)] { "Ready" }
                 th.number scope="col" { "Others" }
                 th scope="col" { "Latency" }
                 th scope="col" { "Network cards" }
@@ -124,10 +201,10 @@ fn own_table(vms: &[(&Vm, Option<&VmStatistics>)], period: Period) -> Markup {
             tbody {
                 @for (vm, times) in vms {
                     tr {
-                        th scope="row" { a href=(format!("/vms/{}", vm.name)) { (vm.name.as_str()) } }
+                        th scope="row" { a href=(text::vm_address(vm.name.as_str())) { (vm.name.as_str()) } }
                         td {
                             (phase(vm.status.phase))
-                            @if let Some(reason) = &vm.status.reason { span.reason { (reason) } }
+                            @if let Some(reason) = &vm.status.reason { span.reason { (text::shown(reason)) } }
                         }
                         td.number { (vm.spec.vm.vcpus) }
                         td.number { (vm.spec.vm.memory.to_string()) }
@@ -141,7 +218,12 @@ fn own_table(vms: &[(&Vm, Option<&VmStatistics>)], period: Period) -> Markup {
                                     a href=(format!("{}?period={period}", text::port_address(&owner))) {
                                         "nic" (index)
                                     }
-                                    " " (link(nic.link)) " " span.quiet { (nic.portgroup.as_str()) }
+                                    " " (link(nic.link)) " "
+                                    @if let Some(reason) = &nic.reason {
+                                        @let kind = LinkReason::of(nic.link, reason);
+                                        (about(kind.code(), &kind.guide())) " "
+                                    }
+                                    span.quiet { (nic.portgroup.as_str()) }
                                 }
                             } }
                         }
@@ -152,21 +234,22 @@ fn own_table(vms: &[(&Vm, Option<&VmStatistics>)], period: Period) -> Markup {
     }
 }
 
-fn foreign_table(vms: &[&VmStatistics]) -> Markup {
+fn foreign_table(vms: &[&VmStatistics], view: &Vms) -> Markup {
+    let sorted = |order| view.order.of_column(order);
     html! {
         table {
             thead { tr {
-                th scope="col" { "Name" }
+                th scope="col" aria-sort=[sorted(Order::Name)] { "Name" }
                 th.number scope="col" { "Process" }
                 th.number scope="col" { "vCPUs" }
-                th.number scope="col" { "Run" }
-                th.number scope="col" { "Ready" }
+                th.number scope="col" aria-sort=[sorted(Order::Run)] { "Run" }
+                th.number scope="col" aria-sort=[sorted(Order::Ready)] { "Ready" }
                 th.number scope="col" { "Others" }
             } }
             tbody {
-                @for times in vms {
+                @for times in vms.iter().take(MOST_FOREIGN) {
                     tr {
-                        th scope="row" { (times.name) }
+                        th scope="row" { (name(times, view)) }
                         td.number { @match times.pid { Some(pid) => { (pid) }, None => { "ended" } } }
                         td.number { (times.vcpus.len()) }
                         (run_and_ready(Some(times)))

@@ -1,6 +1,11 @@
 //! Commitments of this host to VMs: vCPUs and memory of running VMs, and the defaults of vNICs.
 
+use taut_api::Bytes;
 use taut_api::check::{Commitment, HostFacts};
+use taut_api::host::{AcceleratorKind, HostInfo, HostSettings, Toggle};
+use taut_api::route::Vm;
+use taut_api::vm::VmSize;
+use taut_api::vmci::VmciSpec;
 use taut_api::word::counted;
 
 use super::line::{Item, Line, Profile, TakesEffect, Verdict};
@@ -55,6 +60,38 @@ const LRO_ON: Item = LRO.because(
     "less CPU time per byte; a segment can wait for the next ones (`taut host set \
      Net.Vmxnet3SwLRO=1`, or per VM)",
 );
+
+/// Sums up the resources that VMs use.
+pub fn commitment(vms: &[Vm], host: &HostInfo, settings: &HostSettings) -> Commitment {
+    let running: Vec<_> = vms.iter().filter(|vm| vm.status.pid.is_some()).map(size).collect();
+    let accelerator = match host.accelerator.kind {
+        AcceleratorKind::Kvm => "kvm",
+        AcceleratorKind::Tcg => "tcg",
+    };
+    Commitment {
+        vms: u32::try_from(running.len()).unwrap_or(u32::MAX),
+        vcpus: running.iter().fold(0, |sum, size| sum.saturating_add(size.vcpus)),
+        memory: Bytes(running.iter().fold(0, |sum, size| sum.saturating_add(size.memory.0))),
+        host_memory: host.memory_total,
+        accelerator: accelerator.to_owned(),
+        coalescing: [settings.coalesce_scheme.as_str(), settings.coalesce_params.as_str()]
+            .into_iter()
+            .filter(|word| !word.is_empty())
+            .collect::<Vec<_>>()
+            .join(":"),
+        lro: settings.lro == Toggle::On,
+    }
+}
+
+/// Returns the size that a running VM has, with the memory of its queue pairs. Its description may
+/// have another one for the next start.
+fn size(vm: &Vm) -> VmSize {
+    let spec = &vm.spec.vm;
+    let VmSize { vcpus, memory } =
+        vm.status.size.unwrap_or(VmSize { vcpus: spec.vcpus, memory: spec.memory });
+    let queue_pairs = vm.status.vmci.as_ref().and_then(|vmci| vmci.queue_pairs).unwrap_or_default();
+    VmSize { vcpus, memory: Bytes(memory.0.saturating_add(VmciSpec::nvdimm_of(queue_pairs).0)) }
+}
 
 pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
     let Some(commitment) = &facts.commitment else { return Vec::new() };

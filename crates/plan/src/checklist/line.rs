@@ -1,53 +1,9 @@
 //! A line of the checklist, and the report that collects all lines.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::Serialize;
-use taut_api::check::Change;
+use taut_api::check::{Change, CheckLine, CheckReport};
 
-/// The purpose of a host or VM.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Profile {
-    /// Microseconds count; CPU time and power do not.
-    #[default]
-    Latency,
-    /// Bytes and transactions per second count.
-    Throughput,
-    /// The number of VMs on the host counts.
-    Dense,
-}
-
-/// The judgement of what was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// As wanted, or without consequence here.
-    Ok,
-    /// Not as wanted, with a small cost, or with a remedy that is too expensive for some.
-    Warn,
-    /// Not as wanted.
-    Bad,
-    /// Not visible from here.
-    Unknown,
-}
-
-/// When a change takes effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TakesEffect {
-    /// At once.
-    Live,
-    /// With the VM's next start.
-    VmRestart,
-    /// With the host's next boot.
-    HostBoot,
-    /// With the host's next boot, after a change in its firmware's setup.
-    Bios,
-    /// With the guest's next boot.
-    GuestBoot,
-}
+pub use taut_api::check::{Profile, Summary, TakesEffect, Verdict};
 
 /// A line of the checklist.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -134,19 +90,6 @@ pub struct Report {
     pub lines: Vec<Line>,
 }
 
-/// Number of lines with each verdict.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Summary {
-    /// Lines with `ok`.
-    pub ok: usize,
-    /// Lines with `warn`.
-    pub warn: usize,
-    /// Lines with `bad`.
-    pub bad: usize,
-    /// Lines with `unknown`.
-    pub unknown: usize,
-}
-
 impl Report {
     pub(super) fn new(subject: &str, profile: Profile, lines: Vec<Line>) -> Self {
         let count = |verdict| lines.iter().filter(|line| line.verdict == verdict).count();
@@ -177,52 +120,46 @@ impl Report {
     }
 }
 
+impl From<Report> for CheckReport {
+    fn from(report: Report) -> Self {
+        let line = |line: Line| CheckLine {
+            id: line.id.to_owned(),
+            what: line.what.to_owned(),
+            found: line.found,
+            wanted: line.wanted,
+            why: line.why.to_owned(),
+            effect: line.effect.to_owned(),
+            takes_effect: line.takes_effect,
+            verdict: line.verdict,
+            changes: line.changes.iter().map(ToString::to_string).collect(),
+        };
+        Self {
+            subject: report.subject,
+            profile: report.profile,
+            profile_because: report.profile_because.map(str::to_owned),
+            summary: report.summary,
+            lines: report.lines.into_iter().map(line).collect(),
+        }
+    }
+}
+
 fn texts<S: serde::Serializer>(changes: &[Change], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(changes.iter().map(ToString::to_string))
 }
 
-impl Verdict {
-    /// The verdict as users see it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warn => "warn",
-            Self::Bad => "bad",
-            Self::Unknown => "unknown",
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use taut_api::check::HostFacts;
 
-impl TakesEffect {
-    /// The time as users see it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Live => "live",
-            Self::VmRestart => "vm-restart",
-            Self::HostBoot => "host-boot",
-            Self::Bios => "bios",
-            Self::GuestBoot => "guest-boot",
-        }
-    }
-}
+    use super::*;
 
-impl fmt::Display for Profile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Latency => "latency",
-            Self::Throughput => "throughput",
-            Self::Dense => "dense",
-        })
-    }
-}
-
-impl FromStr for Profile {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        [Self::Latency, Self::Throughput, Self::Dense]
-            .into_iter()
-            .find(|profile| profile.to_string() == text)
-            .ok_or_else(|| format!("`{text}` is not a profile; use latency, throughput or dense"))
+    #[test]
+    fn the_report_of_the_api_is_that_of_the_command_line() {
+        let report = crate::checklist::host(&HostFacts::default(), Profile::Dense).because(Some("a test"));
+        let json = serde_json::to_value(&report).unwrap();
+        let read: CheckReport = serde_json::from_value(json.clone()).unwrap();
+        assert!(!read.lines.is_empty());
+        assert_eq!(read, CheckReport::from(report));
+        assert_eq!(serde_json::to_value(&read).unwrap(), json);
     }
 }

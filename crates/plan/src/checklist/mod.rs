@@ -21,6 +21,7 @@ mod power;
 mod text;
 mod vm;
 
+pub use commitment::commitment;
 pub use line::{Line, Profile, Report, Summary, TakesEffect, Verdict};
 pub use vm::{VmFacts, profile_of};
 

@@ -1,7 +1,7 @@
 //! `taut events`.
 
 use clap::Args as ClapArgs;
-use taut_api::event::Event;
+use taut_api::event::{Event, Level};
 use taut_api::path;
 
 use crate::client::Client;
@@ -12,13 +12,22 @@ pub(crate) struct Args {
     /// Print only events after this number
     #[arg(long, default_value_t = 0, value_name = "SEQ")]
     since: u64,
+    /// Print only so many of the newest events, at most 10000
+    #[arg(long, value_name = "NUMBER")]
+    newest: Option<u32>,
+    /// Print only events of at least this level
+    #[arg(long, default_value = "info")]
+    level: Level,
     /// Keep printing new events
     #[arg(short, long)]
     follow: bool,
 }
 
 pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
-    let mut events: Vec<Event> = client.get(&format!("{}?since={}", path::EVENTS, args.since))?;
+    let level = args.level.as_str();
+    let newest = args.newest.map(|newest| format!("&newest={newest}")).unwrap_or_default();
+    let first = format!("{}?since={}&level={level}{newest}", path::EVENTS, args.since);
+    let mut events: Vec<Event> = client.get(&first)?;
     if !args.follow {
         output::print(format, &events, |events| events.iter().map(line).collect());
         return Ok(());
@@ -34,7 +43,7 @@ pub(crate) fn run(args: &Args, client: &Client, format: Format) -> Outcome {
                 }
             }
         }
-        events = client.get(&format!("{}?since={since}&wait=30", path::EVENTS))?;
+        events = client.get(&format!("{}?since={since}&level={level}&wait=30", path::EVENTS))?;
     }
 }
 
@@ -59,8 +68,6 @@ fn clock(at_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use taut_api::event::Level;
-
     use super::*;
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Subcommand;
 use taut_api::fabric::DropReason;
+use taut_api::link::LinkReason;
 use taut_api::network_io::TrafficClass;
 use taut_api::statistics::{Period, PortStatistics};
 use taut_api::{ApiError, Name, path};
@@ -65,7 +66,17 @@ fn table(ports: &[PortStatistics]) -> String {
             "%DRPRX", "KICKS/s", "INTR/s", "DROPS",
         ],
         &rows,
-    ) + &classes(ports)
+    ) + &reasons(ports)
+        + &classes(ports)
+}
+
+/// Returns why links are not up, each reason with its section of the guide.
+fn reasons(ports: &[PortStatistics]) -> String {
+    let reason = |port: &PortStatistics| {
+        let (link, reason) = (port.link?, port.reason.as_ref()?);
+        Some(format!("{}: {reason} ({})\n", port.owner, LinkReason::of(link, reason).guide()))
+    };
+    ports.iter().filter_map(reason).collect()
 }
 
 /// Returns what the classes of network I/O control have of the uplinks; nothing without classes.
@@ -93,7 +104,11 @@ fn row(port: &PortStatistics) -> [String; 14] {
     let size =
         |bytes: u64, frames: u64| bytes.checked_div(frames).map_or("-".to_owned(), |size| size.to_string());
     [
-        port.port.map_or("gone".to_owned(), |number| number.to_string()),
+        match (port.port, port.link) {
+            (Some(number), _) => number.to_string(),
+            (None, Some(_)) => "off".to_owned(),
+            (None, None) => "gone".to_owned(),
+        },
         port.owner.clone(),
         ((port.covered_ms + 500) / 1000).to_string(),
         number(rates.tx_frames_per_s),
@@ -135,6 +150,7 @@ fn most_frequent(rx: &[(DropReason, u64)], tx: &[(DropReason, u64)]) -> String {
 #[cfg(test)]
 mod tests {
     use taut_api::fabric::counters::PortCounters;
+    use taut_api::link::Link;
     use taut_api::statistics::PortRates;
 
     use super::*;
@@ -145,6 +161,8 @@ mod tests {
             port: number,
             vswitch: None,
             portgroup: None,
+            link: None,
+            reason: None,
             traffic_class: None,
             covered_ms: 300_000,
             to_ms: 1_300_000,
@@ -171,6 +189,20 @@ mod tests {
         PORT  OWNER         SECONDS  PKTTX/s  MbTX/s  PSZTX  PKTRX/s  MbRX/s  PSZRX  %DRPTX  %DRPRX  KICKS/s  INTR/s  DROPS
         7     vm/web1/nic0      300    10000     120   1500     5000    2.56     64  <0.01     1.96     3.00    40.0  rx 30000 no free receive buffer
         gone  vm/old/nic0       300        0       0      -        0       0      -  0            0        0       0
+        ");
+    }
+
+    #[test]
+    fn a_card_of_a_vm_that_is_off_is_told_from_one_that_is_gone() {
+        let counted = PortCounters::default();
+        let gone = port(None, "vm/old/nic0", counted.clone());
+        let reason = Some("the VM is off: taut vm start web1".to_owned());
+        let off = PortStatistics { link: Some(Link::Down), reason, ..port(None, "vm/web1/nic0", counted) };
+        insta::assert_snapshot!(table(&[gone, off]), @r"
+        PORT  OWNER         SECONDS  PKTTX/s  MbTX/s  PSZTX  PKTRX/s  MbRX/s  PSZRX  %DRPTX  %DRPRX  KICKS/s  INTR/s  DROPS
+        gone  vm/old/nic0       300        0       0      -        0       0      -       0       0        0       0
+        off   vm/web1/nic0      300        0       0      -        0       0      -       0       0        0       0
+        vm/web1/nic0: the VM is off: taut vm start web1 (docs/guide/reasons.md#link-powered-off)
         ");
     }
 

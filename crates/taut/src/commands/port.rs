@@ -110,11 +110,12 @@ pub(super) fn find(ports: Vec<PortInfo>, wanted: &str) -> Result<PortInfo, ApiEr
     let is_wanted =
         |port: &PortInfo| port.owner == wanted || port.owner == external || port.port.to_string() == wanted;
     ports.into_iter().find(is_wanted).ok_or_else(|| {
-        ApiError::new(
-            ErrorKind::NotFound,
-            format!("there is no port `{wanted}`"),
-            "`taut port list` shows those that exist",
-        )
+        let mut hint = "`taut port list` shows those that exist".to_owned();
+        // A card's port exists as long as its VM is on.
+        if let Some((vm, _)) = wanted.strip_prefix("vm/").and_then(|card| card.split_once("/nic")) {
+            hint += &format!("; `taut vm show {vm}` tells whether the card's VM is off");
+        }
+        ApiError::new(ErrorKind::NotFound, format!("there is no port `{wanted}`"), hint)
     })
 }
 
@@ -271,6 +272,7 @@ mod tests {
         assert_eq!(owner("gen").unwrap(), "external/gen");
         assert_eq!(owner("netns/gen").unwrap(), "netns/gen");
         assert_eq!(owner("4").unwrap_err().message, "there is no port `4`");
+        assert!(owner("vm/web1/nic0").unwrap_err().hint.contains("`taut vm show web1`"));
         insta::assert_snapshot!(show(&port(2, "external/gen")), @r"
         port           2
         owner          external/gen

@@ -63,14 +63,18 @@ pub(super) fn workers(app: &App) -> Result<Vec<WorkerInfo>, Failure> {
 #[utoipa::path(get, path = path::HOST, tag = "Daemon",
     responses((status = 200, body = HostInfo), (status = 503, body = ApiError)))]
 pub(super) async fn show_host(State(app): State<Shared>) -> Result<Json<HostInfo>, Failure> {
-    let facts = tokio::time::timeout(PROBE_PATIENCE, known(&app)).await.map_err(|_| {
+    Ok(Json(describe(&app).await?))
+}
+
+/// Describes the host, once its accelerator is known.
+pub(super) async fn describe(app: &Shared) -> Result<HostInfo, Failure> {
+    let facts = tokio::time::timeout(PROBE_PATIENCE, known(app)).await.map_err(|_| {
         let message =
             format!("timed out after {PROBE_PATIENCE:?} waiting until the accelerator of this host is known");
         ApiError::new(ErrorKind::Unavailable, message, "try again, or read the daemon's log")
     })?;
-    let info = topology::describe(Path::new("/"), facts.accelerator, facts.qemu)
-        .map_err(|error| Failure::internal("the host's topology cannot be read", &error))?;
-    Ok(Json(info))
+    topology::describe(Path::new("/"), facts.accelerator, facts.qemu)
+        .map_err(|error| Failure::internal("the host's topology cannot be read", &error))
 }
 
 async fn known(app: &Shared) -> HostFacts {

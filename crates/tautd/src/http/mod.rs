@@ -4,6 +4,7 @@
 mod audit;
 mod body;
 mod capture;
+mod check;
 mod daemon;
 mod documents;
 mod events;
@@ -44,6 +45,7 @@ use crate::inbox::{Inbox, Message};
 use crate::statistics::Statistics;
 use crate::store::{Change, Kind, State, Store};
 
+pub(crate) use check::HostChecks;
 pub(crate) use openapi::document as openapi_document;
 pub(crate) use refusals::Refusals;
 pub(crate) use serve::{protect, read_roles_at_hangup, serve};
@@ -66,6 +68,8 @@ pub(crate) struct App {
     pub(crate) inbox: Inbox,
     /// Refused changes that were listed as events lately.
     pub(crate) refusals: Refusals,
+    /// Reports of the host's check that are still good.
+    pub(crate) checks: HostChecks,
     /// Roles of callers.
     pub(crate) roles: Arc<Roles>,
     /// Record of all changes.

@@ -9,7 +9,8 @@ use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::resources::{external, netdevs, netns, portgroups, uplinks, vswitches};
 use super::{
-    audit, capture, daemon, events, host, kvm, metrics, patch, pnics, ports, statistics, table, vmci, vms,
+    audit, capture, check, daemon, events, host, kvm, metrics, patch, pnics, ports, statistics, table, vmci,
+    vms,
 };
 
 #[derive(OpenApi)]
@@ -67,6 +68,7 @@ use super::{
         host::show_settings,
         host::change_settings,
         host::show_tune,
+        check::check_host,
         host::restore,
         daemon::upgrade_fabric,
         daemon::shutdown,

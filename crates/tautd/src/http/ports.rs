@@ -1,20 +1,24 @@
 //! `/v1/ports`.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::State;
 use taut_api::fabric::PortId;
 use taut_api::fabric::counters::PortCounters;
+use taut_api::link::Link;
 use taut_api::route::PortInfo;
 use taut_api::shaping::PortShaping;
 use taut_api::{ApiError, GuestMac, path};
-use taut_plan::Owner;
 use taut_plan::network::addresses::{effective_address, is_rejected};
 use taut_plan::network::coalescing::choose_coalescing;
 use taut_plan::network::front_ends::limit_front_end;
 use taut_plan::network::shaping::choose_shaping;
+use taut_plan::{Desired, Owner};
 
 use super::body::Failure;
 use super::{App, Shared};
+use crate::board::Seen;
 use crate::status;
 
 /// Lists all ports of the fabric with their counters.
@@ -77,6 +81,16 @@ pub(super) fn all(app: &App) -> Result<Vec<PortInfo>, Failure> {
     }
     ports.sort_by_key(|port| port.port);
     Ok(ports)
+}
+
+/// Returns link and reason of the cards of VMs that are off, by owner. These have no port.
+pub(super) fn of_vms_that_are_off(
+    desired: &Desired,
+    seen: &Seen,
+) -> BTreeMap<String, (Link, Option<String>)> {
+    let owners = desired.ports().map(|(owner, ..)| owner);
+    let off = owners.filter(|owner| !status::port_exists(desired, seen, owner));
+    off.map(|owner| (owner.to_string(), status::port_link(desired, seen, &owner))).collect()
 }
 
 fn counters(app: &App, port: PortId) -> Result<PortCounters, Failure> {

@@ -42,8 +42,19 @@ const KINDS: [(&str, Kind); 9] = [
 ];
 
 /// The refusals that were listed lately.
-#[derive(Debug, Default)]
-pub(crate) struct Refusals(Mutex<Listed>);
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    listed: Mutex<Listed>,
+    /// Clock of the minute in which refusals are counted.
+    now: fn() -> Instant,
+}
+
+impl Refusals {
+    /// Counts refusals by this clock.
+    pub(crate) fn by(now: fn() -> Instant) -> Self {
+        Self { listed: Mutex::default(), now }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Listed {
@@ -91,8 +102,8 @@ pub(super) async fn record(State(app): State<Shared>, request: Request, next: Ne
 
 fn list(app: &Shared, kind: Kind, subject: &str, error: &ApiError) {
     let reason: String = reason(error).chars().take(LONGEST).collect();
-    let mut listed = app.refusals.0.lock().expect("no holder of the list panics");
-    let left_out = listed.note(subject, &reason, Instant::now());
+    let mut listed = app.refusals.listed.lock().expect("no holder of the list panics");
+    let left_out = listed.note(subject, &reason, (app.refusals.now)());
     drop(listed);
     let message = match left_out {
         None => return,

@@ -71,7 +71,7 @@ pub(super) async fn port_statistics(
     let Query(Which { period }) = which.map_err(|error| bad_query(&error, HINT))?;
     let period = period_of(period)?;
     let existing = ports::all(&app)?;
-    let state = app.store.state();
+    let (state, seen) = app.look();
     // The disk may be slow.
     let counted = tokio::task::spawn_blocking(move || app.statistics.ports(period)).await;
     let counted =
@@ -86,12 +86,14 @@ pub(super) async fn port_statistics(
     let to_ms = crate::statistics::wall_ms();
     let mut all: Vec<_> = existing
         .into_iter()
-        .map(|PortInfo { port, owner, vswitch, portgroup, .. }| {
+        .map(|PortInfo { port, owner, vswitch, portgroup, link, reason, .. }| {
             let counters = PortCounters::default();
             let new = CountedPort { port, owner: owner.clone(), covered_ms: 0, to_ms, counters };
             let statistics = statistics_of(counted.remove(&(port, owner)).unwrap_or(new));
             let traffic_class = class(&vswitch, portgroup.as_ref());
             PortStatistics {
+                link: Some(link),
+                reason,
                 port: Some(port),
                 vswitch: Some(vswitch),
                 portgroup,
@@ -100,7 +102,12 @@ pub(super) async fn port_statistics(
             }
         })
         .collect();
-    all.extend(counted.into_values().map(statistics_of));
+    let off = ports::of_vms_that_are_off(&state.desired, &seen);
+    all.extend(counted.into_values().map(|counted| {
+        let statistics = statistics_of(counted);
+        let (link, reason) = off.get(&statistics.owner).cloned().unzip();
+        PortStatistics { link, reason: reason.flatten(), ..statistics }
+    }));
     Ok(Json(all))
 }
 
@@ -190,6 +197,8 @@ fn statistics_of(CountedPort { owner, covered_ms, to_ms, counters, .. }: Counted
         port: None,
         vswitch: None,
         portgroup: None,
+        link: None,
+        reason: None,
         traffic_class: None,
         covered_ms,
         to_ms,

@@ -12,7 +12,7 @@ use taut_api::role::Role;
 
 use super::resources::{external, netdevs, netns, portgroups, uplinks, vswitches};
 use super::{
-    Shared, audit, capture, daemon, events, gate, host, kvm, metrics, openapi, patch, pnics, ports,
+    Shared, audit, capture, check, daemon, events, gate, host, kvm, metrics, openapi, patch, pnics, ports,
     statistics, vmci, vms,
 };
 
@@ -109,6 +109,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(View, get(), path::HOST_SETTINGS, host::show_settings),
         Route::new(Admin, Method::PATCH, path::HOST_SETTINGS, host::change_settings),
         Route::new(View, get(), path::HOST_TUNE, host::show_tune),
+        Route::new(View, get(), path::HOST_CHECK, check::check_host),
         Route::new(Admin, Method::POST, path::HOST_RESTORE, host::restore),
         Route::new(View, get(), path::DAEMON, daemon::show_daemon),
         Route::new(Admin, Method::POST, path::UPGRADE_FABRIC, daemon::upgrade_fabric),

@@ -10,13 +10,16 @@ mod statistics;
 mod vmci;
 
 use std::path::Path;
+use std::sync::LazyLock;
 use std::sync::mpsc::Receiver;
+use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
+use taut_api::host::{Accelerator, AcceleratorKind};
 use taut_api::machine::VmAccelerator;
 use taut_api::role::Role;
 use taut_api::statistics::Period;
@@ -27,11 +30,18 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::access::caller::Caller;
+use crate::board::HostFacts;
 
 pub(crate) struct Server {
     dir: TempDir,
     pub(crate) app: Arc<App>,
     messages: Receiver<Message>,
+}
+
+/// A clock that stands still, so that no test depends on the time that it takes.
+fn stopped() -> Instant {
+    static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    *BEGIN
 }
 
 impl Server {
@@ -46,7 +56,8 @@ impl Server {
             counters: Arc::new(Counters::open(&dir.path().join("counters")).unwrap()),
             statistics: Arc::new(Statistics::open(dir.path(), [Period::DAY; 3])),
             inbox,
-            refusals: Refusals::default(),
+            refusals: Refusals::by(stopped),
+            checks: HostChecks::default(),
             roles: Arc::new(Roles::of_users([
                 (VIEWER, Role::View),
                 (OPERATOR, Role::Operate),
@@ -95,7 +106,7 @@ impl Server {
         self.send(Method::GET, path, String::new())
     }
 
-    fn put(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) fn put(&self, path: &str, body: &Value) -> Answer {
         self.send(Method::PUT, path, body.to_string())
     }
 
@@ -428,5 +439,23 @@ fn every_path_is_described() {
         let answer = server.send(Method::OPTIONS, &real, String::new());
         assert_eq!(answer.status, 405, "{path} is described and not there");
     }
-    assert_eq!(described["paths"].as_object().unwrap().len(), 37);
+    assert_eq!(described["paths"].as_object().unwrap().len(), 38);
+}
+
+#[test]
+fn the_host_is_compared_with_best_practices() {
+    let server = Server::with_lan();
+    let accelerator = Accelerator { kind: AcceleratorKind::Tcg, why: "a test".to_owned() };
+    server.app.board.lock().host = Some(HostFacts { accelerator, qemu: None });
+    let report = server.get("/v1/host/check?profile=dense").is(200);
+    assert_eq!(report["profile"], "dense");
+    let lines = report["lines"].as_array().unwrap();
+    let found = |id: &str| lines.iter().find(|line| line["id"] == id).map(|line| line["found"].clone());
+    assert!(found("commit.vcpus").unwrap().as_str().unwrap().starts_with("0 vCPUs of 0 VMs"), "{report}");
+    assert!(found("kernel.version").is_some() && lines.len() > 40, "{report}");
+    let summary = report["summary"].as_object().unwrap().values().map(|count| count.as_u64().unwrap());
+    assert_eq!(summary.sum::<u64>(), lines.len() as u64);
+    assert_eq!(server.get("/v1/host/check?profile=dense").is(200), report, "it is good for some seconds");
+    assert_eq!(server.get("/v1/host/check").is(200)["profile"], "latency");
+    server.get("/v1/host/check?profile=fast").refuses(400, &["profile=latency, throughput or dense"]);
 }

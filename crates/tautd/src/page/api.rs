@@ -3,11 +3,12 @@
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
-use axum::http::{Method, Request};
+use axum::http::{Method, Request, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use taut_api::error::ErrorKind;
 use taut_api::route::DaemonInfo;
+use taut_api::statistics::Series;
 use taut_api::{ApiError, path};
 use taut_page::frame::Frame;
 use tower::ServiceExt as _;
@@ -31,7 +32,7 @@ impl Api {
 
     /// Asks for a resource.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
-        self.send(Method::GET, path, Vec::new()).await
+        self.send(Method::GET, path, None, Vec::new()).await
     }
 
     /// Changes a resource.
@@ -41,21 +42,42 @@ impl Api {
         change: &impl Serialize,
     ) -> Result<T, ApiError> {
         let body = serde_json::to_vec(change).map_err(|error| unreadable(path, &error))?;
-        self.send(Method::PATCH, path, body).await
+        self.send(Method::PATCH, path, None, body).await
+    }
+
+    /// Replaces this revision of a document.
+    pub(super) async fn replace<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        revision: u64,
+        document: &impl Serialize,
+    ) -> Result<T, ApiError> {
+        let body = serde_json::to_vec(document).map_err(|error| unreadable(path, &error))?;
+        self.send(Method::PUT, path, Some(revision), body).await
+    }
+
+    /// Asks for a series; there is none without samples.
+    pub(super) async fn series(&self, query: &str) -> Result<Option<Series>, ApiError> {
+        match self.get(&format!("{}?{query}", path::SERIES)).await {
+            Ok(series) => Ok(Some(series)),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     async fn send<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
+        revision: Option<u64>,
         body: Vec<u8>,
     ) -> Result<T, ApiError> {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .extension(ConnectInfo(self.caller.clone()))
-            .body(Body::from(body))
-            .map_err(|error| unreadable(path, &error))?;
+        let mut request =
+            Request::builder().method(method).uri(path).extension(ConnectInfo(self.caller.clone()));
+        if let Some(revision) = revision {
+            request = request.header(header::IF_MATCH, format!("\"{revision}\""));
+        }
+        let request = request.body(Body::from(body)).map_err(|error| unreadable(path, &error))?;
         let Ok(response) = self.router.clone().oneshot(request).await;
         let is_success = response.status().is_success();
         let bytes =

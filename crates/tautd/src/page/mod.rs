@@ -10,21 +10,25 @@ mod guard;
 mod networks;
 mod others;
 mod port;
+mod portgroup;
 mod shown;
 mod vms;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{ConnectInfo, FromRequestParts, Query};
+use axum::extract::rejection::{FormRejection, QueryRejection};
+use axum::extract::{ConnectInfo, FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use axum::middleware::from_fn;
 use axum::routing::get;
-use taut_api::ApiError;
+use axum::{Form, Router};
 use taut_api::error::ErrorKind;
+use taut_api::name::BadName;
 use taut_api::statistics::{BadPeriod, Period};
+use taut_api::{ApiError, Name};
+use taut_page::form::Fields;
+use taut_page::guide::Document;
 
 use crate::access::caller::Caller;
 use crate::http::App;
@@ -41,12 +45,16 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     Router::new()
         .route("/", get(vms::list))
         .route("/vms/{name}", get(vms::show))
+        .route("/processes/{pid}", get(vms::show_process))
         .route("/host", get(others::host))
         .route("/sockets", get(others::sockets))
         .route("/events", get(others::events))
         .route("/audit", get(others::audit))
         .route("/networks", get(networks::show))
+        .route("/portgroups/{name}", get(portgroup::show).post(portgroup::change))
         .route("/ports/{*owner}", get(port::show).post(port::change))
+        .route(Document::Reasons.address(), get(others::reasons))
+        .route(Document::Checks.address(), get(others::checks))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .with_state(api)
@@ -56,8 +64,59 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
 }
 
 async fn unknown(api: Api) -> Shown {
-    let error = ApiError::new(ErrorKind::NotFound, "there is no such page", "start at the list of VMs");
-    Shown::error(&api.frame().await, &error)
+    Shown::error(&api.frame().await, &no_such_page())
+}
+
+fn no_such_page() -> ApiError {
+    ApiError::new(ErrorKind::NotFound, "there is no such page", "start at the list of VMs")
+}
+
+/// The variable part of an address. What cannot be decoded names nothing.
+#[derive(Debug)]
+struct Part(Option<String>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Part {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self(Path::<String>::from_request_parts(parts, state).await.ok().map(|Path(part)| part)))
+    }
+}
+
+impl Part {
+    /// Returns the text.
+    fn text(self) -> Result<String, ApiError> {
+        self.0.ok_or_else(no_such_page)
+    }
+
+    /// Returns the name.
+    fn name(self) -> Result<Name, ApiError> {
+        self.text()?.parse().map_err(|error: BadName| {
+            let hint = "the list of VMs and the page of networks show the names that exist";
+            ApiError::new(ErrorKind::NotFound, error.to_string(), hint)
+        })
+    }
+}
+
+/// Reads a form; one that cannot be read is refused with a hint.
+fn form(form: Result<Form<Fields>, FormRejection>) -> Result<Fields, ApiError> {
+    let refused = |error: FormRejection| {
+        let hint = "load the page again, and send its form";
+        ApiError::new(ErrorKind::Invalid, "the form cannot be read", hint).because(&error)
+    };
+    form.map(|Form(fields)| fields).map_err(refused)
+}
+
+/// The query of a page that is loaded after a change.
+#[derive(Debug, Default, serde::Deserialize)]
+struct ChangedQuery {
+    #[serde(default)]
+    changed: Option<String>,
+}
+
+/// Returns whether a page is loaded after a change.
+fn is_changed(query: Result<Query<ChangedQuery>, QueryRejection>) -> bool {
+    query.is_ok_and(|Query(query)| query.changed.is_some())
 }
 
 async fn wrong_method(api: Api) -> Shown {

@@ -1,8 +1,8 @@
 //! The Network page of a port, and its form.
 
 use axum::Form;
+use axum::extract::Query;
 use axum::extract::rejection::{FormRejection, QueryRejection};
-use axum::extract::{Path, Query};
 use taut_api::error::ErrorKind;
 use taut_api::route::{PortInfo, Vm};
 use taut_api::statistics::{Period, PortStatistics};
@@ -10,29 +10,22 @@ use taut_api::{ApiError, Name, path};
 use taut_page::form::{Fields, patch_of};
 use taut_page::frame::Frame;
 use taut_page::text::{encode, port_address};
-use taut_page::view::port::{self, Port, Series};
+use taut_page::view::port::{self, Port};
 
 use super::api::Api;
 use super::shown::Shown;
-use super::{PeriodQuery, period};
-
-/// Query of the page after a change.
-#[derive(Debug, Default, serde::Deserialize)]
-pub(super) struct ChangedQuery {
-    #[serde(default)]
-    changed: Option<String>,
-}
+use super::{ChangedQuery, Part, PeriodQuery, form, is_changed, period};
 
 pub(super) async fn show(
     api: Api,
-    Path(owner): Path<String>,
+    owner: Part,
     query: Result<Query<PeriodQuery>, QueryRejection>,
     changed: Result<Query<ChangedQuery>, QueryRejection>,
 ) -> Shown {
     let frame = api.frame().await;
     let page = async {
-        let mut view = view(&api, owner, period(query)?).await?;
-        view.changed = changed.is_ok_and(|Query(query)| query.changed.is_some());
+        let mut view = view(&api, owner.text()?, period(query)?).await?;
+        view.changed = is_changed(changed);
         Ok(port::page(&frame, &view))
     };
     let page = page.await;
@@ -42,21 +35,19 @@ pub(super) async fn show(
 /// Changes the shaping of a VM's card, by the same request as `taut vm set`.
 pub(super) async fn change(
     api: Api,
-    Path(owner): Path<String>,
-    form: Result<Form<Fields>, FormRejection>,
+    owner: Part,
+    query: Result<Query<PeriodQuery>, QueryRejection>,
+    fields: Result<Form<Fields>, FormRejection>,
 ) -> Shown {
     let frame = api.frame().await;
-    let form = form.map_err(|error| {
-        let hint = "load the page again, and send its form";
-        ApiError::new(ErrorKind::Invalid, "the form cannot be read", hint).because(&error)
-    });
-    let fields = match form {
-        Ok(Form(fields)) => fields,
+    let read = owner.text().and_then(|owner| Ok((owner, period(query)?, form(fields)?)));
+    let (owner, period, fields) = match read {
+        Ok(read) => read,
         Err(error) => return Shown::error(&frame, &error),
     };
     match apply(&api, &owner, &fields).await {
-        Ok(()) => Shown::SeeOther(format!("{}?changed=shaping", port_address(&owner))),
-        Err(error) => refused(&api, &frame, owner, fields, error).await,
+        Ok(()) => Shown::SeeOther(format!("{}?period={period}&changed=shaping", port_address(&owner))),
+        Err(error) => refused(&api, &frame, owner, period, fields, error).await,
     }
 }
 
@@ -76,8 +67,15 @@ async fn apply(api: &Api, owner: &str, fields: &Fields) -> Result<(), ApiError> 
 }
 
 /// Shows the form as it was sent, and why it was refused.
-async fn refused(api: &Api, frame: &Frame, owner: String, fields: Fields, error: ApiError) -> Shown {
-    match view(api, owner, Period::USUAL).await {
+async fn refused(
+    api: &Api,
+    frame: &Frame,
+    owner: String,
+    period: Period,
+    fields: Fields,
+    error: ApiError,
+) -> Shown {
+    match view(api, owner, period).await {
         Ok(mut view) => {
             let status = error.kind.http_status();
             view.refused = Some((fields, error));
@@ -107,12 +105,7 @@ async fn view(api: &Api, owner: String, period: Period) -> Result<Port, ApiError
         api.get(&format!("{}?period={period}", path::PORT_STATISTICS)).await?;
     let statistics = statistics.into_iter().find(|statistics| statistics.owner == owner);
     let name = encode(&owner);
-    let series = api.get(&format!("{}?subject=port&name={name}&period={period}", path::SERIES)).await;
-    let series = match series {
-        Ok(series) => Some(Series::of(&series)),
-        Err(error) if error.kind == ErrorKind::NotFound => None,
-        Err(error) => return Err(error),
-    };
+    let series = api.series(&format!("subject=port&name={name}&period={period}")).await?;
     Ok(Port { owner, port, statistics, period, card, series, refused: None, changed: false })
 }
 

@@ -1,18 +1,23 @@
 //! The list of VMs, and the page of each.
 
+use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query};
 use taut_api::error::ErrorKind;
 use taut_api::route::Vm;
 use taut_api::statistics::{BadPeriod, Period, VmStatistics};
-use taut_api::{ApiError, Name, path};
+use taut_api::{ApiError, path};
 use taut_page::frame::Frame;
+use taut_page::text::encode;
+use taut_page::view::process::{self, Foreign};
 use taut_page::view::vm::{self, Machine};
 use taut_page::view::vms::{self, Order, Vms};
 
 use super::api::Api;
 use super::shown::Shown;
-use super::{PeriodQuery, period};
+use super::{Part, PeriodQuery, period};
+
+/// Longest name of a VM of another program, in bytes, that is asked for.
+const LONGEST_NAME: usize = 4096;
 
 /// Query of the list.
 #[derive(Debug, Default, serde::Deserialize)]
@@ -50,21 +55,57 @@ async fn render(
     Ok(vms::page(frame, &Vms { vms, statistics, period, order }))
 }
 
-pub(super) async fn show(
+pub(super) async fn show(api: Api, name: Part, query: Result<Query<PeriodQuery>, QueryRejection>) -> Shown {
+    let frame = api.frame().await;
+    let page = async {
+        let period = period(query)?;
+        let name = name.name()?;
+        let vm: Vm = api.get(&path::VM.of(&name)).await?;
+        let all: Vec<VmStatistics> = api.get(&format!("{}?period={period}", path::VM_STATISTICS)).await?;
+        let statistics = all.into_iter().find(|times| !times.foreign && times.name == name.as_str());
+        // Without a process, a VM of another program could be meant by the name.
+        let series = match vm.status.pid {
+            Some(pid) => api.series(&format!("subject=vm&name={name}&pid={pid}&period={period}")).await?,
+            None => None,
+        };
+        Ok(vm::page(&frame, &Machine { vm, statistics, series, period }))
+    };
+    let page = page.await;
+    Shown::of(&frame, page)
+}
+
+/// Shows a VM that another program has started.
+pub(super) async fn show_process(
     api: Api,
-    Path(name): Path<String>,
+    pid: Part,
     query: Result<Query<PeriodQuery>, QueryRejection>,
 ) -> Shown {
     let frame = api.frame().await;
     let page = async {
         let period = period(query)?;
-        let name: Name = name.parse().map_err(|error: taut_api::name::BadName| {
-            ApiError::new(ErrorKind::NotFound, error.to_string(), "the list of VMs shows those that exist")
-        })?;
-        let vm: Vm = api.get(&path::VM.of(&name)).await?;
+        let pid = pid.text()?;
         let all: Vec<VmStatistics> = api.get(&format!("{}?period={period}", path::VM_STATISTICS)).await?;
-        let statistics = all.into_iter().find(|times| !times.foreign && times.name == name.as_str());
-        Ok(vm::page(&frame, &Machine { vm, statistics, period }))
+        let its = all
+            .into_iter()
+            .find(|times| times.foreign && times.pid.is_some_and(|its| its.to_string() == pid));
+        let (statistics, pid) = its.and_then(|its| its.pid.map(|pid| (its, pid))).ok_or_else(|| {
+            let quoted: String = pid.chars().take(20).collect();
+            ApiError::new(
+                ErrorKind::NotFound,
+                format!(
+                    "no VM of another program has the process `{quoted}` and samples of the last {period}"
+                ),
+                "the list of VMs shows those that run",
+            )
+        })?;
+        // Who starts a VM chooses its name, which may be too long for an address.
+        let series = if statistics.name.len() <= LONGEST_NAME {
+            let name = encode(&statistics.name);
+            api.series(&format!("subject=vm&name={name}&pid={pid}&period={period}")).await?
+        } else {
+            None
+        };
+        Ok(process::page(&frame, &Foreign { pid, statistics, series, period }))
     };
     let page = page.await;
     Shown::of(&frame, page)

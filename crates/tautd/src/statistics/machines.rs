@@ -33,6 +33,10 @@ const DISK_READ: u8 = 245;
 const DISK_WRITTEN: u8 = 246;
 /// Time in which both were read, in ms.
 const DISK_TIME: u8 = 247;
+/// Time that vCPUs waited for block devices, in nanoseconds.
+const PAGED: u8 = 248;
+/// Time in which [`PAGED`] was read, in ms.
+const PAGED_TIME: u8 = 249;
 /// Numbers of the counters of other threads.
 const OTHERS: u8 = 250;
 /// Number of times that a machine is seen before it counts as foreign: the daemon learns of the
@@ -137,6 +141,10 @@ pub(super) fn reading(machine: &Machine, sums: &mut Sums) -> Values {
         sums.set(THROTTLED, ns);
         sums.add_time(THROTTLED_TIME);
     }
+    if let Some(ns) = machine.paged_ns {
+        sums.set(PAGED, ns);
+        sums.add_time(PAGED_TIME);
+    }
     if let Some(DiskUse { read, written, .. }) = machine.disk {
         sums.set(DISK_READ, read);
         sums.set(DISK_WRITTEN, written);
@@ -150,6 +158,7 @@ pub(super) fn reading(machine: &Machine, sums: &mut Sums) -> Values {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Rest {
     throttled_percent: Option<f64>,
+    paged_percent: Option<f64>,
     memory_bytes: Option<f64>,
     swapped_bytes: Option<f64>,
     disk_read_bytes_per_s: Option<f64>,
@@ -164,6 +173,7 @@ impl Rest {
         let of_disk = |number| (growth.get(DISK_TIME) > 0).then(|| growth.per_second(number, ms));
         Self {
             throttled_percent: average(growth, THROTTLED, THROTTLED_TIME).map(|ns| ns / 1e7),
+            paged_percent: average(growth, PAGED, PAGED_TIME).map(|ns| ns / 1e7),
             memory_bytes: bytes(RESIDENT),
             swapped_bytes: bytes(SWAPPED),
             disk_read_bytes_per_s: of_disk(DISK_READ),
@@ -237,6 +247,7 @@ pub(super) fn statistics(
             vcpus,
             others_percent: percent(&counted.values, counted.ms(), OTHERS),
             throttled_percent: rest.throttled_percent,
+            paged_percent: rest.paged_percent,
             memory_bytes: rest.memory_bytes,
             swapped_bytes: rest.swapped_bytes,
             disk_read_bytes_per_s: rest.disk_read_bytes_per_s,
@@ -288,6 +299,7 @@ mod tests {
             vcpus: [(0, times(50, 50)), (1, times(25, 0)), (MOST_VCPUS, times(10, 0))].into(),
             others: times(5, 1),
             throttled_ns: Some(200_000_000 * second),
+            paged_ns: (second >= 20).then_some(60_000_000 * second),
             memory: Some(MemoryUse {
                 resident: (1 << 30) + ((second % 2) << 29),
                 swapped: 3 << 20,
@@ -321,7 +333,7 @@ mod tests {
         assert_eq!((db.name.as_str(), db.foreign, db.pid), ("db", true, Some(7)));
         assert_eq!((db.covered_ms, db.to_ms), (30_000, CLOCKS.wall + 60_000));
         let close = |percent: f64, expected: f64| (percent - expected).abs() < 1e-6;
-        assert!(close(db.throttled_percent.unwrap(), 20.0));
+        assert!(close(db.throttled_percent.unwrap(), 20.0) && close(db.paged_percent.unwrap(), 6.0));
         let memory = db.memory_bytes.unwrap() / f64::from(1 << 30);
         assert!((memory - 1.25).abs() < 0.02, "{memory} GiB, without the seconds in which it was not read");
         assert!(close(db.swapped_bytes.unwrap(), f64::from(3 << 20)));

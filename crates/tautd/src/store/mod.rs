@@ -20,6 +20,7 @@ use taut_plan::Desired;
 use taut_plan::network::numbering::assign_numbers;
 
 pub(crate) use change::{Change, Kind};
+pub(crate) use events::{Selection, Which};
 pub(crate) use schema::OpenError;
 
 use crate::access::rights::Rights;

@@ -23,7 +23,7 @@ pub(super) const VMS: &str = r#"[
       "shaping": {"to_switch": {"origin": "portgroup"},
         "to_guest": {"shape": {"average": "10Mbit", "peak": "20Mbit", "burst": "1MiB"}, "origin": "own"}}},
      {"mac": "02:00:00:00:00:08", "portgroup": "lab", "port": 1, "link": "down", "lro": false,
-      "reason": "the guest's driver has not started the rings"}]}},
+      "reason": "the guest's driver has not started its rings"}]}},
   {"name": "db1", "revision": 4,
    "spec": {"vcpus": 2, "memory": "2GiB", "power": "on", "latency_sensitivity": "high",
      "memory_reservation": "full", "cpu": {"reservation": "full"}, "nic": [{"portgroup": "web"}],
@@ -129,3 +129,30 @@ pub(super) const AUDIT: &str = r#"[
   {"seq": 2, "at_ms": 1795902843000, "caller": {"uid": 1001, "gid": 1001}, "method": "DELETE", "path": "/v1/vms/<b>",
    "outcome": {"at_ms": 1795902843001, "status": 403, "error": "needs the role `define`"}}
 ]"#;
+
+pub(super) const SERIES: &str = r#"{
+  "subject": "port", "name": "vm/web1/nic0", "from_ms": 1795902540000, "to_ms": 1795902840000, "step_ms": 150000,
+  "columns": ["rx_bits_per_s", "tx_bits_per_s"],
+  "points": [{"to_ms": 1795902540000, "covered_ms": 150000, "values": [1e6, 0.0]},
+    {"to_ms": 1795902690000, "covered_ms": 150000, "values": [3e6, null]},
+    {"to_ms": 1795902840000, "covered_ms": 150000, "values": [2e6, 5e5]}]
+}"#;
+
+pub(super) const VM_SERIES: &str = r#"{
+  "subject": "vm", "name": "db1", "from_ms": 1795902540000, "to_ms": 1795902840000, "step_ms": 1000,
+  "columns": ["run_percent", "ready_percent", "others_percent"],
+  "points": [{"to_ms": 1795902540000, "covered_ms": 1000, "values": [80.0, 0.0, 0.0]},
+    {"to_ms": 1795902541000, "covered_ms": 1000, "values": [90.0, 45.0, 0.0]},
+    {"to_ms": 1795902542000, "covered_ms": 1000, "values": [85.0, 4.0, 0.0]}]
+}"#;
+
+pub(super) const CHECKS: &str = r#"{
+  "subject": "host", "profile": "latency", "summary": {"ok": 1, "warn": 0, "bad": 1, "unknown": 1},
+  "lines": [
+    {"id": "idle.c1e", "what": "C1E", "found": "on", "wanted": "off", "why": "a", "effect": "b", "takes_effect": "bios",
+     "verdict": "bad"},
+    {"id": "cpu.bare-metal", "what": "machine", "found": "a VM <b>", "wanted": "none", "why": "a", "effect": "b",
+     "takes_effect": "host-boot", "verdict": "unknown"},
+    {"id": "memory.ksm", "what": "KSM", "found": "0", "wanted": "0", "why": "a", "effect": "b", "takes_effect": "live",
+     "verdict": "ok", "changes": []}]
+}"#;

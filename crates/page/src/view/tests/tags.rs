@@ -37,7 +37,7 @@ pub(super) fn check(page: &str) {
         match tag.name {
             "input" | "select" | "meter" => {
                 let by_label = tag.get("id").is_some_and(|id| labelled.contains(id));
-                let within = tag.get("type") == Some("radio");
+                let within = matches!(tag.get("type"), Some("radio" | "hidden"));
                 assert!(
                     by_label || within || tag.get("aria-label").is_some(),
                     "{} without a label",
@@ -46,7 +46,7 @@ pub(super) fn check(page: &str) {
             }
             "th" => assert!(tag.get("scope").is_some(), "a head without a scope"),
             "svg" => assert!(
-                tag.get("aria-hidden").is_some() || tag.get("role") == Some("img"),
+                tag.get("aria-hidden").is_some() || matches!(tag.get("role"), Some("img" | "group")),
                 "a drawing without a role"
             ),
             "style" => panic!("inline style"),
@@ -58,6 +58,12 @@ pub(super) fn check(page: &str) {
                 assert!(ids.contains(id), "{reference}={id} leads nowhere");
             }
         }
+    }
+    for drawing in page.split("<svg").skip(1).map(|rest| rest.split("</svg>").next().unwrap_or(rest)) {
+        let is_image = drawing.split('>').next().is_some_and(|tag| tag.contains("role=\"img\""));
+        assert!(!is_image || !drawing.contains("<a "), "an image hides the links in it");
+        let is_named = drawing.contains("<title>") && drawing.contains("<desc>");
+        assert!(drawing.contains("aria-hidden") || is_named, "a drawing without title and description");
     }
     let count = |name| tags.iter().filter(|tag| tag.name == name).count();
     assert_eq!((count("h1"), count("main"), count("title") > 0), (1, 1, true));

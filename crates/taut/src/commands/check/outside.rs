@@ -2,13 +2,11 @@
 
 use taut_api::check::Commitment;
 use taut_api::error::ErrorKind;
-use taut_api::host::{HostInfo, HostSettings, Toggle};
+use taut_api::host::{HostInfo, HostSettings};
 use taut_api::path;
 use taut_api::route::Vm;
 use taut_api::tune::HostTune;
-use taut_api::vm::VmSize;
-use taut_api::vmci::VmciSpec;
-use taut_api::{ApiError, Bytes, Name};
+use taut_api::{ApiError, Name};
 use taut_plan::checklist::{self, Profile, Report, VmFacts};
 
 use taut_bench::agent::protocol::{Answer, Check, Checked, Request};
@@ -24,32 +22,8 @@ pub(super) fn commitment(client: &Client) -> Result<Option<Commitment>, ApiError
         Err(error) if error.kind == ErrorKind::Unavailable => return Ok(None),
         answer => answer?,
     };
-    let host = host(client)?;
     let settings: HostSettings = client.get(path::HOST_SETTINGS)?;
-    let running: Vec<_> = vms.iter().filter(|vm| vm.status.pid.is_some()).map(size).collect();
-    Ok(Some(Commitment {
-        vms: u32::try_from(running.len()).unwrap_or(u32::MAX),
-        vcpus: running.iter().map(|size| size.vcpus).sum(),
-        memory: Bytes(running.iter().map(|size| size.memory.0).sum()),
-        host_memory: host.memory_total,
-        accelerator: output::word(&host.accelerator.kind),
-        coalescing: [settings.coalesce_scheme.as_str(), settings.coalesce_params.as_str()]
-            .into_iter()
-            .filter(|word| !word.is_empty())
-            .collect::<Vec<_>>()
-            .join(":"),
-        lro: settings.lro == Toggle::On,
-    }))
-}
-
-/// Returns the size that a running VM has, with the memory of its queue pairs. Its description may
-/// have another one for the next start.
-fn size(vm: &Vm) -> VmSize {
-    let spec = &vm.spec.vm;
-    let VmSize { vcpus, memory } =
-        vm.status.size.unwrap_or(VmSize { vcpus: spec.vcpus, memory: spec.memory });
-    let queue_pairs = vm.status.vmci.as_ref().and_then(|vmci| vmci.queue_pairs).unwrap_or_default();
-    VmSize { vcpus, memory: Bytes(memory.0.saturating_add(VmciSpec::nvdimm_of(queue_pairs).0)) }
+    Ok(Some(checklist::commitment(&vms, &host(client)?, &settings)))
 }
 
 /// Checks a VM from outside, for this profile or for the one that follows from the VM.

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use taut_api::error::ErrorKind;
 use taut_api::import::{Fate, ImportedKey};
+use taut_api::link::LinkReason;
 use taut_api::path;
 use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
 use taut_api::shaping::PortShape;
@@ -380,6 +381,11 @@ fn show(vm: &Vm) -> String {
         ],
         &nics.collect::<Vec<_>>(),
     );
+    for (index, nic) in status.nics.iter().enumerate() {
+        if let Some(reason) = &nic.reason {
+            text += &format!("nic{index}: see {}\n", LinkReason::of(nic.link, reason).guide());
+        }
+    }
     if status.vmci.is_some() {
         text += "\n";
         text += &super::vmci::table(std::slice::from_ref(vm));

@@ -2,17 +2,12 @@
 
 use clap::Args as Arguments;
 use taut_api::error::ErrorKind;
-use taut_api::statistics::{Period, VmStatistics};
+use taut_api::printable::printable;
+use taut_api::statistics::{Period, VmStatistics, limits};
 use taut_api::{ApiError, path};
-use taut_top::text::printable;
 
 use crate::client::Client;
 use crate::output::{self, Outcome, Output};
-
-/// Ready time of a vCPU in percent from which its VM suffers (esxtop's threshold).
-const MUCH_READY: f64 = 10.0;
-/// Time in percent from which a VM's CPU limit is told. On ESX, none is expected.
-const MUCH_THROTTLED: f64 = 0.1;
 
 #[derive(Debug, Arguments)]
 pub(crate) struct Args {
@@ -55,6 +50,7 @@ fn table(vms: &[VmStatistics]) -> String {
             "MAX %RDY",
             "RDY MS/20S",
             "%MLMTD",
+            "%SWPWT",
             "%SYS",
             "MiB",
             "SWAP MiB",
@@ -64,15 +60,23 @@ fn table(vms: &[VmStatistics]) -> String {
         &rows,
     );
     for vm in &vms {
-        for vcpu in vm.vcpus.iter().filter(|vcpu| vcpu.ready_percent >= MUCH_READY) {
+        for vcpu in vm.vcpus.iter().filter(|vcpu| vcpu.ready_percent > limits::READY_PERCENT) {
             text += &format!(
                 "{}: vCPU {} was ready to run and waited for a pCPU for {:.1} % of the time\n",
                 vm.name, vcpu.vcpu, vcpu.ready_percent
             );
         }
-        if let Some(throttled) = vm.throttled_percent.filter(|percent| *percent >= MUCH_THROTTLED) {
+        let throttled = vm.throttled_percent.filter(|percent| *percent > limits::THROTTLED_PERCENT);
+        if let Some(throttled) = throttled {
             text +=
                 &format!("{}: its CPU limit kept it from running for {throttled:.1} % of a pCPU\n", vm.name);
+        }
+        if let Some(paged) = vm.paged_percent.filter(|percent| *percent > limits::PAGED_PERCENT) {
+            text +=
+                &format!("{}: its vCPUs waited for memory from disk for {paged:.1} % of a pCPU\n", vm.name);
+        }
+        for (wait, _) in vm.waits() {
+            text += &format!("{}: see {}\n", vm.name, wait.guide());
         }
         if vm.vcpus.is_empty() && vm.others_percent > 0.0 {
             text += &format!(
@@ -84,7 +88,7 @@ fn table(vms: &[VmStatistics]) -> String {
     text
 }
 
-fn row(vm: &VmStatistics) -> [String; 14] {
+fn row(vm: &VmStatistics) -> [String; 15] {
     let most = vm.vcpus.iter().map(|vcpu| vcpu.ready_percent).max_by(f64::total_cmp);
     let percent = |percent: f64| format!("{percent:.1}");
     let per = |value: Option<f64>, unit: f64, digits: usize| {
@@ -102,6 +106,7 @@ fn row(vm: &VmStatistics) -> [String; 14] {
         // 10 % of 20 s are 2000 ms.
         most.map_or("-".to_owned(), |most| format!("{:.0}", most * 200.0)),
         vm.throttled_percent.map_or("-".to_owned(), percent),
+        vm.paged_percent.map_or("-".to_owned(), percent),
         percent(vm.others_percent),
         per(vm.memory_bytes, f64::from(1 << 20), 0),
         per(vm.swapped_bytes, f64::from(1 << 20), 0),
@@ -130,6 +135,7 @@ mod tests {
             ready_percent: 52.7,
             others_percent: 4.25,
             throttled_percent: Some(12.34),
+            paged_percent: None,
             memory_bytes: Some(1_610_612_736.0),
             swapped_bytes: Some(0.0),
             disk_read_bytes_per_s: Some(1_234_567.0),
@@ -151,11 +157,13 @@ mod tests {
         let hostile = VmStatistics { name: "a\u{1b}[2J\nb".to_owned(), ..nameless.clone() };
         assert!(!table(&[hostile]).contains('\u{1b}'), "a terminal would obey it");
         insta::assert_snapshot!(table(&[busy, nameless]), @r"
-        NAME                 PID   SECONDS  VCPUS  %RUN  %RDY  MAX %RDY  RDY MS/20S  %MLMTD  %SYS   MiB  SWAP MiB  MBRD/s  MBWR/s
-        db (foreign)         712       300      2  62.2  52.7      49.7        9940    12.3   4.2  1536         0    1.23    0.00
-        process 9 (foreign)  gone      300      -     -     -         -           -       -   4.2     -         -       -       -
+        NAME                 PID   SECONDS  VCPUS  %RUN  %RDY  MAX %RDY  RDY MS/20S  %MLMTD  %SWPWT  %SYS   MiB  SWAP MiB  MBRD/s  MBWR/s
+        db (foreign)         712       300      2  62.2  52.7      49.7        9940    12.3       -   4.2  1536         0    1.23    0.00
+        process 9 (foreign)  gone      300      -     -     -         -           -       -       -   4.2     -         -       -       -
         db: vCPU 0 was ready to run and waited for a pCPU for 49.7 % of the time
         db: its CPU limit kept it from running for 12.3 % of a pCPU
+        db: see docs/guide/reasons.md#wait-ready
+        db: see docs/guide/reasons.md#wait-throttled
         process 9: QEMU does not name its threads (debug-threads=on), so %SYS has its vCPUs
         ");
     }

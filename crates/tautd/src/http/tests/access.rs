@@ -50,7 +50,7 @@ fn a_viewer_may_write_nothing_and_read_all_but_the_audit_record() {
         server.ask_as(VIEWER, request(&route)).refuses(403, &["`view`"]);
     }
     // These wait for the probe of KVM, or for a monitor.
-    let slow = ["/v1/host", "/v1/vms/one/kvm"];
+    let slow = ["/v1/host", "/v1/host/check", "/v1/vms/one/kvm"];
     for route in routes().iter().filter(|route| route.role == Role::View) {
         if !slow.contains(&path(route).as_str()) {
             let status = server.ask_as(VIEWER, request(route)).status;

@@ -140,3 +140,30 @@ fn a_vm_runs_when_its_process_has_finished_starting() {
     assert_eq!(starting["reason"], "QEMU is allocating memory, opening disks and making devices");
     assert_eq!(status(true)["phase"], "running");
 }
+
+#[test]
+fn the_newest_events_of_a_level_are_listed() {
+    let server = Server::with_lan();
+    for n in 0..3 {
+        server
+            .put(&format!("/v1/portgroups/g{n}"), &json!({ "vswitch": "nowhere" }))
+            .refuses(400, &["nowhere"]);
+        server.put(&format!("/v1/vswitches/s{n}"), &json!({})).is(200);
+    }
+    let subjects = |query: &str| {
+        let events = server.get(&format!("/v1/events?{query}")).is(200);
+        let subject = |event: &Value| event["subject"].as_str().unwrap().to_owned();
+        events.as_array().unwrap().iter().map(subject).collect::<Vec<_>>()
+    };
+    assert_eq!(subjects("newest=2"), ["portgroup/g2", "vswitch/s2"], "from the oldest on");
+    assert_eq!(subjects("newest=2&level=warning"), ["portgroup/g1", "portgroup/g2"]);
+    assert_eq!(subjects("limit=2&level=warning"), ["portgroup/g0", "portgroup/g1"]);
+    assert_eq!(subjects("level=error"), Vec::<String>::new());
+    assert_eq!(subjects("newest=0"), Vec::<String>::new());
+    assert_eq!(subjects("newest=4294967295").len(), subjects("").len());
+    let newest = server.get("/v1/events?newest=1").is(200)[0]["seq"].as_u64().unwrap();
+    assert_eq!(subjects(&format!("since={newest}&newest=5&wait=1&level=warning")), Vec::<String>::new());
+    server.get("/v1/events?newest=1&limit=1").refuses(400, &["give one of them"]);
+    server.get("/v1/events?level=worse").refuses(400, &["level=info, warning or error"]);
+    server.get("/v1/events?newest=-1").refuses(400, &["newest=NUMBER"]);
+}

@@ -141,7 +141,7 @@ fn a_card_moves_to_another_port_group_and_its_link_goes_down_and_up() {
 
     let up = server.patch("/v1/vms/m", &json!({ "nics": { "1": { "link": "up" } } })).is(200);
     assert_eq!(up["spec"]["nic"][1].get("link"), None, "up is the default");
-    assert_eq!(up["status"]["nics"][1].get("reason"), None);
+    assert_eq!(up["status"]["nics"][1]["reason"], "the VM is off: taut vm start m");
     let nowhere = json!({ "nics": { "1": { "portgroup": "nowhere" } } });
     server.patch("/v1/vms/m", &nowhere).refuses(400, &["nowhere", "dmz, lan"]);
     server.patch("/v1/vms/m", &json!({ "nics": { "1": { "link": "off" } } })).refuses(400, &["off"]);

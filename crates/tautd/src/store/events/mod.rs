@@ -48,6 +48,26 @@ enum Work {
     Answer(SyncSender<()>),
 }
 
+/// Events that a reader asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Selection {
+    /// Number after which they are.
+    pub(crate) since: u64,
+    /// Least severe level.
+    pub(crate) least: Level,
+    /// Part of them.
+    pub(crate) which: Which,
+}
+
+/// Part of the events that fit, with the maximum number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// The oldest ones.
+    Oldest(u32),
+    /// The newest ones.
+    Newest(u32),
+}
+
 /// An event without its number.
 #[derive(Debug)]
 struct Entry {
@@ -125,12 +145,25 @@ impl Store {
     }
 
     /// Returns at most `limit` events after number `since`, oldest first.
+    #[cfg(test)]
     pub(crate) fn events(&self, since: u64, limit: u32) -> rusqlite::Result<Vec<Event>> {
+        self.select_events(Selection { since, least: Level::Info, which: Which::Oldest(limit) })
+    }
+
+    /// Returns selected events, oldest first.
+    pub(crate) fn select_events(&self, selection: Selection) -> rusqlite::Result<Vec<Event>> {
         self.flush_events();
+        let Selection { since, least, which } = selection;
+        let (limit, order) = match which {
+            Which::Oldest(limit) => (limit, "ASC"),
+            Which::Newest(limit) => (limit, "DESC"),
+        };
+        let levels = Level::ALL.map(|level| if level >= least { level.as_str() } else { "" });
         let db = lock(&self.db);
-        let mut query = db.prepare_cached(
-            "SELECT seq, at_ms, level, subject, kind, message FROM events WHERE seq > ?1 ORDER BY seq LIMIT ?2",
-        )?;
+        let mut query = db.prepare_cached(&format!(
+            "SELECT seq, at_ms, level, subject, kind, message FROM events \
+             WHERE seq > ?1 AND level IN (?3, ?4, ?5) ORDER BY seq {order} LIMIT ?2"
+        ))?;
         let event = |row: &rusqlite::Row<'_>| {
             Ok(Event {
                 seq: row.get(0)?,
@@ -141,7 +174,12 @@ impl Store {
                 message: row.get(5)?,
             })
         };
-        query.query_map(params![since, limit], event)?.collect()
+        let [a, b, c] = levels;
+        let found: rusqlite::Result<Vec<_>> =
+            query.query_map(params![since, limit, a, b, c], event)?.collect();
+        let mut found = found?;
+        found.sort_by_key(|event| event.seq);
+        Ok(found)
     }
 
     /// Returns a channel with the number of the newest written event.
@@ -247,7 +285,7 @@ fn add(db: &mut Connection, entry: &Entry, loser: Option<&str>) -> rusqlite::Res
         .prepare_cached(
             "INSERT INTO events (at_ms, level, subject, kind, message) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?
-        .execute(params![at_ms, level_text(*level), subject, kind, message])?;
+        .execute(params![at_ms, level.as_str(), subject, kind, message])?;
     let seq = transaction.last_insert_rowid() as u64;
     if let Some(loser) = loser {
         let sql = "DELETE FROM events WHERE seq = (SELECT min(seq) FROM events WHERE subject = ?1)";
@@ -255,14 +293,6 @@ fn add(db: &mut Connection, entry: &Entry, loser: Option<&str>) -> rusqlite::Res
     }
     transaction.commit()?;
     Ok(seq)
-}
-
-const fn level_text(level: Level) -> &'static str {
-    match level {
-        Level::Info => "info",
-        Level::Warning => "warning",
-        Level::Error => "error",
-    }
 }
 
 fn level(text: &str) -> Level {
