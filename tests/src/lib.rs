@@ -22,6 +22,7 @@ mod process;
 mod raw_port;
 mod raw_vmci;
 mod sender;
+mod touches;
 mod wait;
 mod walls;
 
@@ -40,6 +41,7 @@ pub use process::{Background, Pids, alive, cpu_group, kill_9};
 pub use raw_port::RawPort;
 pub use raw_vmci::{RawVmci, idle_microguests};
 pub use sender::FrameSender;
+pub use touches::{Touches, Untouchable, strace};
 pub use wait::eventually;
 pub use walls::{WallsSeen, missing_walls};
 

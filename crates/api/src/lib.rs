@@ -10,10 +10,13 @@
 //! * **`tautd` ↔ `taut-fabric`**: [`fabric`], as framed messages with file descriptors over a Unix
 //!   socket.
 //!
+//! [`calendar`] and [`printable`] write times and strangers' text the same way everywhere.
+//!
 //! The crate contains data and its validation. It opens no file, reads no clock, and starts no
 //! thread.
 
 pub mod audit;
+pub mod calendar;
 pub mod check;
 pub mod coalescing;
 pub mod confinement;

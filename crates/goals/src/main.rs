@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Parser, Subcommand};
+use taut_api::calendar::Utc;
 use taut_goals::lab::{Setup, clear_away_the_dead};
 use taut_goals::machine::{Launch, ThisMachine, launch, watch_for_interrupts};
 use taut_goals::reason::{Context, Measured, require};
@@ -122,7 +123,7 @@ fn measure(options: &Run) -> Measured<ExitCode> {
         setup.checkout.join("Cargo.toml").exists(),
         format!("{} is no checkout", setup.checkout.display()),
     )?;
-    let time = utc(SystemTime::now());
+    let time = now();
     let folder = run::make_folder(&options.out, set.name, &time)?;
     let mut machine = ThisMachine::new(&folder);
     clear_away_the_dead(&mut machine, &setup)?;
@@ -135,33 +136,8 @@ fn measure(options: &Run) -> Measured<ExitCode> {
     Ok(ExitCode::from(if report.is_complete() { 0 } else { 3 }))
 }
 
-/// Returns a time as `YYYYMMDD-HHMMSS`, UTC.
-fn utc(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (days, rest) = (seconds / 86400, seconds % 86400);
-    // Days to a date by eras of 400 years that begin on 1 March (Howard Hinnant, civil_from_days).
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", rest / 3600, rest / 60 % 60, rest % 60)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn times_are_dates() {
-        let at = |seconds| utc(UNIX_EPOCH + Duration::from_secs(seconds));
-        assert_eq!(at(0), "19700101-000000");
-        assert_eq!(at(951_782_400), "20000229-000000");
-        assert_eq!(at(1_795_374_845), "20261122-191405");
-    }
+/// Returns the time now as part of a file's name, in UTC.
+fn now() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Utc::from_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)).file_name()
 }

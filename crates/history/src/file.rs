@@ -1,19 +1,25 @@
 //! The file: one SQLite database in write-ahead mode.
 //!
+//! Chunks are written once, when they are full. Until then their samples are *tails*: rows of a
+//! table of its own, in the order of time, so that the newest samples of all subjects lie side by
+//! side and a write is a few pages at the end of the table. The chunk replaces its tails.
+//!
 //! A process that is killed loses nothing of what it has written. A crash of the host may take what
 //! was written since SQLite's last checkpoint, because writes are not synced one by one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Transaction, params};
 
 use crate::chunk::{self, Sample};
 use crate::timeline::Mark;
 use crate::values::Values;
 
 /// Version of the tables, raised with every change of them.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
+/// Version that lacks [`TAILS`] and is the same otherwise.
+const WITHOUT_TAILS: i64 = 1;
 /// Memory for pages of the file, as a negative number of KiB. The kernel caches the file besides.
 const CACHE: i64 = -512;
 
@@ -23,6 +29,14 @@ const TABLES: &str = "
     CREATE TABLE chunks (subject INTEGER NOT NULL, density INTEGER NOT NULL, first INTEGER NOT NULL,
         last INTEGER NOT NULL, samples BLOB NOT NULL, PRIMARY KEY (subject, density, first)) STRICT;
     CREATE TABLE timeline (boot TEXT NOT NULL, base INTEGER NOT NULL, last INTEGER NOT NULL) STRICT;
+";
+
+/// Samples of chunks that still grow: the subject and density, the position of the first sample of
+/// the chunk (`chunk`) and of these ones (`first`).
+const TAILS: &str = "
+    CREATE TABLE tails (first INTEGER NOT NULL, subject INTEGER NOT NULL, density INTEGER NOT NULL,
+        chunk INTEGER NOT NULL, samples BLOB NOT NULL,
+        PRIMARY KEY (first, subject, density)) STRICT, WITHOUT ROWID;
 ";
 
 /// Why the file cannot be used.
@@ -89,6 +103,50 @@ pub(crate) struct Chunk {
     pub(crate) samples: Vec<u8>,
 }
 
+/// The newest samples of a chunk that grows.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    /// Position of the first sample of the chunk.
+    pub(crate) chunk: u64,
+    /// These samples.
+    pub(crate) row: Chunk,
+}
+
+/// Samples of a chunk that was not finished.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    /// Position of the first sample of the chunk.
+    pub(crate) chunk: u64,
+    /// Position of the first of these samples.
+    pub(crate) first: u64,
+    /// These samples.
+    pub(crate) samples: Vec<Sample>,
+}
+
+/// Everything of one write.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    /// Subjects that are new, or have changed.
+    pub(crate) subjects: Vec<Subject>,
+    /// Chunks that are full.
+    pub(crate) chunks: Vec<Chunk>,
+    /// Tails that these chunks replace: subject, density, and position of the first sample.
+    pub(crate) replaced: Vec<(i64, usize, u64)>,
+    /// New tails of chunks that grow.
+    pub(crate) tails: Vec<Tail>,
+    /// Subjects to delete, with all of their samples.
+    pub(crate) forgotten: Vec<Forgotten>,
+}
+
+/// A subject to delete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Forgotten {
+    /// Its number.
+    pub(crate) subject: i64,
+    /// Its tails: density, and position of the first sample.
+    pub(crate) tails: Vec<(usize, u64)>,
+}
+
 /// The samples on both sides of a position.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Around {
@@ -134,11 +192,14 @@ impl File {
             db.pragma_query_value(None, "user_version", |row| row.get(0))
         };
         let found: i64 = prepare().map_err(failed)?;
-        if found == 0 {
-            let made = format!("BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;");
-            db.execute_batch(&made).map_err(failed)?;
-        } else if found != VERSION {
-            return Err(FileError::Version { path: path.to_owned(), found });
+        let make = |tables: &str| {
+            db.execute_batch(&format!("BEGIN; {tables} {TAILS} PRAGMA user_version = {VERSION}; COMMIT;"))
+        };
+        match found {
+            VERSION => {}
+            0 => make(TABLES).map_err(failed)?,
+            WITHOUT_TAILS => make("").map_err(failed)?,
+            _ => return Err(FileError::Version { path: path.to_owned(), found }),
         }
         Ok(Self { path: path.to_owned(), db })
     }
@@ -176,28 +237,31 @@ impl File {
         read.optional().map_err(|error| self.failed(error))
     }
 
+    /// Returns the tails of chunks that were not finished, by subject and density, in the order of
+    /// time. Damaged ones are left out.
+    pub(crate) fn tails(&self) -> Result<BTreeMap<(i64, usize), Vec<Unfinished>>, FileError> {
+        let read = || {
+            let sql = "SELECT subject, density, chunk, first, samples FROM tails ORDER BY first";
+            let mut query = self.db.prepare(sql)?;
+            let mut rows = query.query([])?;
+            let mut tails = BTreeMap::<_, Vec<_>>::new();
+            while let Some(row) = rows.next()? {
+                let bytes: Vec<u8> = row.get(4)?;
+                let Ok(samples) = chunk::decode(&bytes) else { continue };
+                let tail = Unfinished { chunk: row.get(2)?, first: row.get(3)?, samples };
+                tails.entry((row.get(0)?, row.get(1)?)).or_default().push(tail);
+            }
+            Ok(tails)
+        };
+        read().map_err(|error| self.failed(error))
+    }
+
     /// Writes all of this, or nothing. Rows that exist are replaced.
-    pub(crate) fn write(
-        &mut self,
-        mark: &Mark,
-        subjects: &[Subject],
-        chunks: &[Chunk],
-    ) -> Result<(), FileError> {
+    pub(crate) fn write(&mut self, mark: &Mark, news: &News) -> Result<(), FileError> {
         let mut write = || {
             let transaction = self.db.transaction()?;
-            {
-                let sql = "INSERT OR REPLACE INTO subjects VALUES (?1, ?2, ?3, ?4)";
-                let mut insert = transaction.prepare_cached(sql)?;
-                for Subject { id, key, name, earlier } in subjects {
-                    let earlier = chunk::Chunk::begin(Sample { at: 0, totals: earlier.clone() }).encode();
-                    insert.execute(params![id, key, name, earlier])?;
-                }
-                let sql = "INSERT OR REPLACE INTO chunks VALUES (?1, ?2, ?3, ?4, ?5)";
-                let mut insert = transaction.prepare_cached(sql)?;
-                for Chunk { subject, density, first, last, samples } in chunks {
-                    insert.execute(params![subject, density, first, last, samples])?;
-                }
-            }
+            insert(&transaction, news)?;
+            forget(&transaction, &news.forgotten)?;
             transaction.execute("DELETE FROM timeline", [])?;
             let Mark { boot, base, last } = mark;
             transaction.execute("INSERT INTO timeline VALUES (?1, ?2, ?3)", params![boot, base, last])?;
@@ -207,20 +271,32 @@ impl File {
         written.map_err(|error| self.failed(error))
     }
 
-    /// Deletes a subject's chunks that end before these positions, one for each density, and the
-    /// subject itself if `forget` and no chunk is left. Returns whether it has deleted the subject.
-    pub(crate) fn prune(&mut self, subject: i64, before: &[u64], forget: bool) -> Result<bool, FileError> {
+    /// Deletes chunks of subjects that end before these positions, one for each density. `due` are
+    /// the numbers of the subjects, and whether each is to be deleted if no chunk of it is left.
+    /// Returns the subjects that were deleted.
+    pub(crate) fn prune(&mut self, due: &[(i64, bool)], before: &[u64]) -> Result<Vec<i64>, FileError> {
         let mut prune = || {
             let transaction = self.db.transaction()?;
-            for (density, before) in before.iter().enumerate() {
-                let sql = "DELETE FROM chunks WHERE subject = ?1 AND density = ?2 AND last < ?3";
-                transaction.prepare_cached(sql)?.execute(params![subject, density, before])?;
+            let mut gone = Vec::new();
+            for (subject, rests) in due {
+                for (density, before) in before.iter().enumerate() {
+                    // The first condition bounds the rows that are read.
+                    let sql = "DELETE FROM chunks
+                        WHERE subject = ?1 AND density = ?2 AND first < ?3 AND last < ?3";
+                    transaction.prepare_cached(sql)?.execute(params![subject, density, before])?;
+                }
+                let sql = "DELETE FROM subjects WHERE id = ?1
+                    AND NOT EXISTS (SELECT 1 FROM chunks WHERE subject = ?1)";
+                if *rests && transaction.prepare_cached(sql)?.execute([subject])? > 0 {
+                    gone.push(*subject);
+                }
             }
-            let sql = "DELETE FROM subjects WHERE id = ?1
-                AND NOT EXISTS (SELECT 1 FROM chunks WHERE subject = ?1)";
-            let is_gone = forget && transaction.prepare_cached(sql)?.execute([subject])? > 0;
+            // Those of chunks that were lost while nothing could be written.
+            if let Some(before) = before.iter().min() {
+                transaction.prepare_cached("DELETE FROM tails WHERE first < ?1")?.execute([before])?;
+            }
             transaction.commit()?;
-            Ok(is_gone)
+            Ok(gone)
         };
         let pruned = prune();
         pruned.map_err(|error| self.failed(error))
@@ -266,4 +342,45 @@ impl File {
         }
         Ok(around)
     }
+}
+
+const DELETE_TAIL: &str = "DELETE FROM tails WHERE subject = ?1 AND density = ?2 AND first = ?3";
+
+/// Deletes subjects.
+fn forget(transaction: &Transaction<'_>, forgotten: &[Forgotten]) -> rusqlite::Result<()> {
+    let mut from_chunks = transaction.prepare_cached("DELETE FROM chunks WHERE subject = ?1")?;
+    let mut from_subjects = transaction.prepare_cached("DELETE FROM subjects WHERE id = ?1")?;
+    let mut from_tails = transaction.prepare_cached(DELETE_TAIL)?;
+    for Forgotten { subject, tails } in forgotten {
+        from_chunks.execute([subject])?;
+        from_subjects.execute([subject])?;
+        for (density, first) in tails {
+            from_tails.execute(params![subject, density, first])?;
+        }
+    }
+    Ok(())
+}
+
+/// Inserts subjects, chunks and tails, and deletes the tails that the chunks replace.
+fn insert(transaction: &Transaction<'_>, news: &News) -> rusqlite::Result<()> {
+    let mut into = transaction.prepare_cached("INSERT OR REPLACE INTO subjects VALUES (?1, ?2, ?3, ?4)")?;
+    for Subject { id, key, name, earlier } in &news.subjects {
+        let earlier = chunk::Chunk::begin(Sample { at: 0, totals: earlier.clone() }).encode();
+        into.execute(params![id, key, name, earlier])?;
+    }
+    let mut into = transaction.prepare_cached("INSERT OR REPLACE INTO chunks VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    for Chunk { subject, density, first, last, samples } in &news.chunks {
+        into.execute(params![subject, density, first, last, samples])?;
+    }
+    let mut from = transaction.prepare_cached(DELETE_TAIL)?;
+    for (subject, density, first) in &news.replaced {
+        from.execute(params![subject, density, first])?;
+    }
+    let sql = "INSERT OR REPLACE INTO tails (first, subject, density, chunk, samples)
+        VALUES (?1, ?2, ?3, ?4, ?5)";
+    let mut into = transaction.prepare_cached(sql)?;
+    for Tail { chunk, row: Chunk { subject, density, first, samples, .. } } in &news.tails {
+        into.execute(params![first, subject, density, chunk, samples])?;
+    }
+    Ok(())
 }

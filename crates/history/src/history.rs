@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::chunk::{self, Chunk, Sample};
 use crate::file::{self, Around, File, FileError};
 use crate::series::{self, Grid, Series};
-use crate::thinning::{DENSITIES, Density};
+use crate::thinning::{DENSITIES, Density, MAX_SAMPLES};
 use crate::timeline::{Clocks, Timeline};
 use crate::totals::Totals;
 use crate::values::Values;
@@ -51,6 +51,8 @@ pub struct History {
     /// Number of the next new subject.
     next_id: i64,
     subjects: BTreeMap<String, Subject>,
+    /// Subjects in the file that have to be deleted there.
+    forgotten: Vec<file::Forgotten>,
 }
 
 /// A subject, and the part of its samples that is not in the file yet.
@@ -61,6 +63,8 @@ struct Subject {
     totals: Totals,
     /// Position of its last sample.
     last: u64,
+    /// It has a row in the file.
+    is_in_file: bool,
     /// Its row in the file is missing, or has an old name or sum.
     row_changed: bool,
     growing: [Growing; DENSITIES],
@@ -70,13 +74,27 @@ struct Subject {
 #[derive(Debug, Default)]
 struct Growing {
     /// The chunk that grows.
-    chunk: Option<Chunk>,
-    /// The chunk has a sample that has to be written.
+    chunk: Option<Begun>,
+    /// Its samples that are not in the file.
+    tail: Option<Chunk>,
+    /// The tail has a sample that has to be written.
     has_unwritten: bool,
+    /// The tail has more than the end of a rest.
+    has_grown: bool,
     /// Position of the last sample in the file.
     written: u64,
-    /// Chunks that are full, and not in the file.
-    full: VecDeque<Chunk>,
+    /// Chunks that are full, and not in the file as chunks.
+    full: VecDeque<Begun>,
+}
+
+/// A chunk, and where parts of it are in the file.
+#[derive(Debug)]
+struct Begun {
+    chunk: Chunk,
+    /// Positions of the first samples of its tails in the file.
+    tails: Vec<u64>,
+    /// The last tail has no more than the end of a rest, which the next one replaces.
+    ends_in_rest: bool,
 }
 
 impl History {
@@ -92,19 +110,25 @@ impl History {
         let timeline = Timeline::resume(file.mark()?, boot, clocks);
         let mut subjects = BTreeMap::new();
         let (mut next_id, mut newest) = (1, 0);
+        let mut tails = file.tails()?;
         for file::Subject { id, key, name, earlier } in file.subjects()? {
             next_id = next_id.max(id.saturating_add(1));
             let mut last = Sample::default();
-            for density in 0..DENSITIES {
-                let found = file.around(id, density, LATEST)?.before;
-                last = found.filter(|sample| sample.at > last.at).unwrap_or(last);
+            let mut growing: [Growing; DENSITIES] = Default::default();
+            for (density, growing) in growing.iter_mut().enumerate() {
+                growing.restore(tails.remove(&(id, density)).unwrap_or_default());
+                let restored = growing.full.back().map(|begun| begun.chunk.last().clone());
+                let found = [file.around(id, density, LATEST)?.before, restored];
+                last =
+                    found.into_iter().flatten().filter(|sample| sample.at > last.at).last().unwrap_or(last);
             }
             newest = newest.max(last.at);
             let (last, totals) = (last.at, Totals::resume(earlier, last.totals));
-            let growing = Default::default();
-            subjects.insert(key, Subject { id, name, totals, last, row_changed: false, growing });
+            let subject = Subject { id, name, totals, last, is_in_file: true, row_changed: false, growing };
+            subjects.insert(key, subject);
         }
-        Ok(Self { file, densities, timeline, last: newest, next_id, subjects })
+        let forgotten = Vec::new();
+        Ok(Self { file, densities, timeline, last: newest, next_id, subjects, forgotten })
     }
 
     /// Returns the timeline of positions.
@@ -117,11 +141,21 @@ impl History {
     pub fn record(&mut self, since_boot: u64, key: &str, name: &str, reading: &Values) {
         let at = self.timeline.position(since_boot);
         self.last = self.last.max(at);
-        let subject = self.subjects.entry(key.to_owned()).or_insert_with(|| {
+        // Most readings are of subjects that are known.
+        if !self.subjects.contains_key(key) {
             self.next_id = self.next_id.saturating_add(1);
-            let (id, totals, growing) = (self.next_id - 1, Totals::default(), Default::default());
-            Subject { id, name: name.to_owned(), totals, last: 0, row_changed: true, growing }
-        });
+            let subject = Subject {
+                id: self.next_id - 1,
+                name: name.to_owned(),
+                totals: Totals::default(),
+                last: 0,
+                is_in_file: false,
+                row_changed: true,
+                growing: Default::default(),
+            };
+            self.subjects.insert(key.to_owned(), subject);
+        }
+        let Some(subject) = self.subjects.get_mut(key) else { return };
         if at <= subject.last {
             return;
         }
@@ -137,11 +171,14 @@ impl History {
     }
 
     /// Writes all that is not in the file yet. If that fails, the next call tries it again.
+    ///
+    /// Samples are appended to the file as tails of the chunks that grow. A chunk itself is written
+    /// once, when it is full.
     pub fn write(&mut self) -> Result<(), FileError> {
-        let (mut subjects, mut chunks) = (Vec::new(), Vec::new());
+        let mut news = file::News { forgotten: self.forgotten.clone(), ..file::News::default() };
         for (key, subject) in &self.subjects {
             if subject.row_changed {
-                subjects.push(file::Subject {
+                news.subjects.push(file::Subject {
                     id: subject.id,
                     key: key.clone(),
                     name: subject.name.clone(),
@@ -149,18 +186,28 @@ impl History {
                 });
             }
             for (density, growing) in subject.growing.iter().enumerate() {
-                chunks.extend(growing.unwritten().map(|chunk| file::Chunk {
+                let row = |chunk: &Chunk| file::Chunk {
                     subject: subject.id,
                     density,
                     first: chunk.first(),
                     last: chunk.last().at,
                     samples: chunk.encode(),
-                }));
+                };
+                for Begun { chunk, tails, .. } in &growing.full {
+                    news.chunks.push(row(chunk));
+                    news.replaced.extend(tails.iter().map(|first| (subject.id, density, *first)));
+                }
+                if let Some((begun, tail)) = growing.unwritten() {
+                    let replaced = begun.replaced_tail(growing.has_grown);
+                    news.replaced.extend(replaced.map(|first| (subject.id, density, first)));
+                    news.tails.push(file::Tail { chunk: begun.chunk.first(), row: row(tail) });
+                }
             }
         }
-        self.file.write(&self.timeline.mark(self.last), &subjects, &chunks)?;
+        self.file.write(&self.timeline.mark(self.last), &news)?;
+        self.forgotten.clear();
         for subject in self.subjects.values_mut() {
-            subject.row_changed = false;
+            (subject.row_changed, subject.is_in_file) = (false, true);
             subject.growing.iter_mut().for_each(Growing::mark_written);
         }
         Ok(())
@@ -171,19 +218,17 @@ impl History {
     /// with the part of this number.
     pub fn prune(&mut self, part: u64, parts: u64) -> Result<(), FileError> {
         let before = self.densities.map(|density| self.last.saturating_sub(density.kept));
-        let mut result = Ok(());
-        let file = &mut self.file;
-        self.subjects.retain(|_, subject| {
-            if result.is_err() || subject.id.cast_unsigned() % parts != part % parts {
-                return true;
-            }
-            let rests = subject.growing.iter().all(Growing::is_empty);
-            let pruned = file.prune(subject.id, &before, rests);
-            let is_gone = *pruned.as_ref().unwrap_or(&false);
-            result = pruned.map(drop);
-            !is_gone
-        });
-        result
+        let due = self.subjects.values().filter(|subject| subject.id.cast_unsigned() % parts == part % parts);
+        let due: Vec<_> =
+            due.map(|subject| (subject.id, subject.growing.iter().all(Growing::is_empty))).collect();
+        if due.is_empty() {
+            return Ok(());
+        }
+        let gone = self.file.prune(&due, &before)?;
+        if !gone.is_empty() {
+            self.subjects.retain(|_, subject| !gone.contains(&subject.id));
+        }
+        Ok(())
     }
 
     /// Notes that all subjects but these are gone: nothing more is read of them. Their samples
@@ -191,6 +236,25 @@ impl History {
     pub fn end_others(&mut self, keep: impl Fn(&str) -> bool) {
         let ended = self.subjects.iter_mut().filter(|(key, _)| !keep(key));
         ended.for_each(|(_, subject)| subject.growing.iter_mut().for_each(Growing::end));
+    }
+
+    /// Forgets the oldest of the subjects that are `bounded`, but `most` of them: those whose last
+    /// samples are the oldest. The next call of [`History::write`] deletes them in the file.
+    pub fn keep_newest(&mut self, most: usize, bounded: impl Fn(&str) -> bool) {
+        let found = || self.subjects.iter().filter(|(key, _)| bounded(key));
+        let Some(old @ 1..) = found().count().checked_sub(most) else { return };
+        let mut found: Vec<_> = found().map(|(key, subject)| (subject.last, key.clone())).collect();
+        found.sort_unstable();
+        let forgotten = found.drain(..old).filter_map(|(_, key)| self.subjects.remove(&key));
+        // While nothing can be written, no new subject gets into the file.
+        let in_file = forgotten.filter(|subject| subject.is_in_file);
+        self.forgotten.extend(in_file.map(|Subject { id, growing, .. }| {
+            let tails = growing.iter().enumerate().flat_map(|(density, growing)| {
+                let begun = growing.full.iter().chain(&growing.chunk);
+                begun.flat_map(move |begun| begun.tails.iter().map(move |first| (density, *first)))
+            });
+            file::Forgotten { subject: id, tails: tails.collect() }
+        }));
     }
 
     /// Returns the subjects that have a sample at a position or after it: keys and names.
@@ -284,55 +348,101 @@ impl History {
 }
 
 impl Growing {
+    /// Takes over the tails of chunks that an earlier process has not finished, in their order. The
+    /// chunks are full: nobody took samples between the two processes.
+    fn restore(&mut self, tails: Vec<file::Unfinished>) {
+        let mut last = None;
+        for file::Unfinished { chunk, first, samples } in tails {
+            let mut is_same = last == Some(chunk);
+            last = Some(chunk);
+            for sample in samples {
+                let begun = self.full.back_mut().filter(|begun| is_same && !begun.chunk.has(MAX_SAMPLES));
+                match begun {
+                    Some(begun) => _ = begun.chunk.add(sample),
+                    None => self.full.push_back(Begun::with(sample)),
+                }
+                is_same = true;
+            }
+            if let Some(begun) = self.full.back_mut() {
+                begun.tails.push(first);
+            }
+        }
+    }
+
     /// Adds a sample, if it is one of the density.
     fn add(&mut self, density: Density, at: u64, totals: &Values) {
-        let before = self.chunk.as_ref().map(|chunk| chunk.last().at);
+        let before = self.chunk.as_ref().map(|begun| begun.chunk.last().at);
         if !density.takes(before, at) {
             return;
         }
         let sample = Sample { at, totals: totals.clone() };
         match &mut self.chunk {
-            Some(chunk) if !chunk.has(density.chunk) => {
-                self.has_unwritten |= chunk.add(sample) || at > self.written + REST_WRITE_INTERVAL;
+            Some(begun) if !begun.chunk.has(density.chunk) => {
+                self.has_grown |= begun.chunk.add(sample.clone());
+                self.has_unwritten |= self.has_grown || at > self.written + REST_WRITE_INTERVAL;
             }
             _ => {
                 self.end();
                 while self.full.len() * density.chunk > MAX_UNWRITTEN {
                     self.full.pop_front();
                 }
-                self.chunk = Some(Chunk::begin(sample));
-                self.has_unwritten = true;
+                self.chunk = Some(Begun::with(sample.clone()));
+                (self.has_grown, self.has_unwritten) = (true, true);
             }
+        }
+        match &mut self.tail {
+            Some(tail) => _ = tail.add(sample),
+            None => self.tail = Some(Chunk::begin(sample)),
         }
     }
 
-    /// Returns the chunks that have to be written.
-    fn unwritten(&self) -> impl Iterator<Item = &Chunk> {
-        self.full.iter().chain(self.chunk.as_ref().filter(|_| self.has_unwritten))
+    /// Returns the chunk that grows and its tail, if that has to be written.
+    fn unwritten(&self) -> Option<(&Begun, &Chunk)> {
+        self.chunk.as_ref().zip(self.tail.as_ref()).filter(|_| self.has_unwritten)
     }
 
     /// Notes that all of them are in the file.
     fn mark_written(&mut self) {
         self.full.clear();
-        if std::mem::take(&mut self.has_unwritten) {
-            self.written = self.chunk.as_ref().map_or(0, |chunk| chunk.last().at);
+        if !std::mem::take(&mut self.has_unwritten) {
+            return;
+        }
+        let has_grown = std::mem::take(&mut self.has_grown);
+        if let Some((begun, tail)) = self.chunk.as_mut().zip(self.tail.take()) {
+            if begun.replaced_tail(has_grown).is_some() {
+                begun.tails.pop();
+            }
+            begun.tails.push(tail.first());
+            begun.ends_in_rest = !has_grown;
+            self.written = tail.last().at;
         }
     }
 
     /// Ends the chunk that grows.
     fn end(&mut self) {
-        let written = self.written;
-        self.full.extend(self.chunk.take().filter(|chunk| chunk.last().at > written));
-        self.has_unwritten = false;
+        self.full.extend(self.chunk.take());
+        self.tail = None;
+        (self.has_unwritten, self.has_grown) = (false, false);
     }
 
     /// Returns the chunks in memory, the oldest first.
     fn in_memory(&self) -> impl Iterator<Item = &Chunk> {
-        self.full.iter().chain(&self.chunk)
+        self.full.iter().chain(&self.chunk).map(|begun| &begun.chunk)
     }
 
     fn is_empty(&self) -> bool {
         self.full.is_empty() && self.chunk.is_none()
+    }
+}
+
+impl Begun {
+    fn with(sample: Sample) -> Self {
+        Self { chunk: Chunk::begin(sample), tails: Vec::new(), ends_in_rest: false }
+    }
+
+    /// Returns the tail in the file that the next one replaces: a rest has one end.
+    fn replaced_tail(&self, has_grown: bool) -> Option<u64> {
+        self.tails.last().copied().filter(|_| self.ends_in_rest && !has_grown)
     }
 }
 

@@ -11,6 +11,9 @@
 //!             back                 5 minutes                  by age
 //! ```
 //!
+//! A chunk grows in memory. What has been added to it is appended to the file with each write; the
+//! chunk itself is written once, when it is full, and is never changed.
+//!
 //! Samples hold totals, not rates: an average over a period needs two samples, whatever is between
 //! them, and a sample that is lost makes no other one wrong.
 //!

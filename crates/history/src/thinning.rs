@@ -10,8 +10,8 @@ pub struct Density {
     pub every: u64,
     /// Time for which they are kept, in ms.
     pub kept: u64,
-    /// Most samples of a chunk. The chunk that grows is written again and again, so it is shorter
-    /// where samples are dense.
+    /// Most samples of a chunk. Chunks that grow are in memory, so they are shorter where samples
+    /// are dense, and soon make room for the next one.
     pub chunk: usize,
 }
 
@@ -21,7 +21,7 @@ pub const DENSITIES: usize = 3;
 /// From the densest to the thinnest: a second for an hour, 20 s for a day, 5 minutes for 30 days.
 /// Each is kept for longer than the one before.
 pub const USUAL: [Density; DENSITIES] = [
-    Density { every: 1000, kept: 3_600_000, chunk: 16 },
+    Density { every: 1000, kept: 3_600_000, chunk: 32 },
     Density { every: 20_000, kept: 24 * 3_600_000, chunk: MAX_SAMPLES },
     Density { every: 300_000, kept: 30 * 24 * 3_600_000, chunk: MAX_SAMPLES },
 ];

@@ -21,6 +21,11 @@ impl Values {
 
     /// Sets a counter.
     pub fn set(&mut self, number: u8, value: u64) {
+        // Mostly they come in their order.
+        if value > 0 && self.0.last().is_none_or(|(last, _)| *last < number) {
+            self.0.push((number, value));
+            return;
+        }
         match (self.place(number), value) {
             (Ok(at), 0) => drop(self.0.remove(at)),
             (Ok(at), _) => self.0[at].1 = value,

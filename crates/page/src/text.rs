@@ -1,12 +1,11 @@
 //! Numbers and times as text.
 
+use taut_api::calendar::Utc;
 use taut_api::link::Link;
-use taut_api::printable::printable_up_to;
+use taut_api::printable::printable;
 
 /// Narrow space between groups of digits, at which no line is broken.
 const GROUP: char = '\u{202f}';
-/// Milliseconds of a day.
-const DAY_MS: u64 = 86_400_000;
 
 /// Writes a bit rate with the unit that leaves one to three digits before the point.
 pub fn rate(bits_per_s: f64) -> String {
@@ -74,28 +73,12 @@ pub fn duration(ms: u64) -> String {
 
 /// Writes a time of the wall clock in UTC, to the second.
 pub fn time(ms: u64) -> String {
-    let (year, month, day) = date(ms / DAY_MS);
-    let seconds = ms % DAY_MS / 1000;
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}Z")
+    Utc::from_ms(ms).to_string()
 }
 
 /// Writes a time of day in UTC, to the second.
 pub fn time_of_day(ms: u64) -> String {
-    time(ms)[11..].to_owned()
-}
-
-/// Returns year, month and day of a day since 1970 in the Gregorian calendar. Years begin in March
-/// here, so that the leap day is the last one.
-fn date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+    Utc::from_ms(ms).time_of_day()
 }
 
 /// Most characters of a line of somebody's text.
@@ -107,7 +90,7 @@ const MOST_LINES: usize = 20;
 /// direction or the place of others, and of bounded length. It may have several lines.
 pub fn shown(text: &str) -> String {
     let mut lines = text.lines();
-    let shown = lines.by_ref().take(MOST_LINES).map(|line| printable_up_to(LONGEST_LINE, line));
+    let shown = lines.by_ref().take(MOST_LINES).map(|line| printable(line, LONGEST_LINE));
     let mut shown = shown.collect::<Vec<_>>().join("\n");
     if lines.next().is_some() {
         shown.push_str("\n…");

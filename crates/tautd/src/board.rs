@@ -56,6 +56,8 @@ pub(crate) struct Seen {
     pub(crate) has_network_io: bool,
     /// Number of fabrics that were started.
     pub(crate) fabric_starts: u32,
+    /// Number of fabrics that have served, one that was found included.
+    pub(crate) fabrics_served: u32,
     /// Begin of the interval whose load dense mode tests at its end, in milliseconds since the Unix
     /// epoch; `None` while nothing is tested.
     pub(crate) tune_interval_began_ms: Option<u64>,

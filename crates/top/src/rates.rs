@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 
 use taut_api::fabric::DropReason;
 use taut_api::fabric::counters::PortCounters;
-use taut_api::printable::printable;
+use taut_api::printable::{MOST_NAME, printable};
 use taut_api::statistics::PortRates;
 use taut_host::observe::disks::Disk;
 use taut_host::observe::load::HostMemory;
-use taut_host::observe::machines::{DiskUse, MemoryUse};
-use taut_host::observe::threads::{TICKS_PER_S, Thread};
+use taut_host::observe::processes::{DiskUse, MemoryUse, TICKS_PER_S, Thread};
 
 use crate::reading::{Machine, Port, Reading};
 
@@ -27,6 +26,10 @@ pub struct Rates {
     pub memory: Option<HostMemory>,
     /// VMs of the later reading.
     pub vms: Vec<Vm>,
+    /// Number of vCPUs of all VMs.
+    pub vcpus: usize,
+    /// Number of VMs and other processes that the later reading has left out.
+    pub left_out: usize,
     /// Other processes that ran.
     pub processes: Vec<Process>,
     /// Block devices of the later reading.
@@ -46,7 +49,7 @@ pub struct Vm {
     pub name: String,
     /// Number of its threads.
     pub threads: usize,
-    /// Its vCPUs; empty if the threads' names do not tell them.
+    /// Its vCPUs; empty if the threads' names do not tell them, or if the readings have no threads.
     pub vcpus: Vec<Vcpu>,
     /// Time that its other threads ran.
     pub others: Option<f64>,
@@ -180,6 +183,8 @@ pub fn between(before: &Reading, after: &Reading) -> Rates {
         pcpus: after.pcpus.percent_of_each_since(&before.pcpus),
         memory: after.memory,
         vms: vms(before, after, span, &neighbours),
+        vcpus: after.machines.iter().map(|machine| machine.vcpus.len()).sum(),
+        left_out: after.left_out,
         processes: processes(before, after, span),
         disks: disks(&before.disks, &after.disks, span),
         interrupts: interrupts(before, after, span),
@@ -225,7 +230,7 @@ fn runs(before: &Reading, after: &Reading) -> BTreeMap<u32, Vec<(u64, u32)>> {
     let mut runs = BTreeMap::<u32, Vec<(u64, u32)>>::new();
     for thread in after.threads.values() {
         let Some(then) = same(before, thread).filter(|then| then.cpu == thread.cpu) else { continue };
-        if let Some(ns @ 1..) = thread.ran_ns.checked_sub(then.ran_ns) {
+        if let Some(ns @ 1..) = thread.times.ran_ns.checked_sub(then.times.ran_ns) {
             runs.entry(thread.cpu).or_default().push((ns, thread.tid));
         }
     }
@@ -248,9 +253,9 @@ fn neighbours(
         match machines.get(&thread.pid) {
             Some(machine) => match thread.vcpu {
                 Some(vcpu) => format!("{} vCPU {vcpu}", machine.name),
-                None => format!("{} {}", machine.name, printable(&thread.name)),
+                None => format!("{} {}", machine.name, thread.name),
             },
-            None => printable(&thread.name),
+            None => thread.name.clone(),
         }
     };
     let of = |tid: &u32| {
@@ -263,8 +268,6 @@ fn neighbours(
 }
 
 fn vms(before: &Reading, after: &Reading, span: Span, neighbours: &BTreeMap<u32, Neighbour>) -> Vec<Vm> {
-    let mut counts = BTreeMap::<u32, usize>::new();
-    after.threads.values().for_each(|thread| *counts.entry(thread.pid).or_default() += 1);
     let identity = |machine: &Machine| (machine.pid, machine.started);
     let old = by(&before.machines, identity);
     let vm = |now: &Machine| {
@@ -278,8 +281,8 @@ fn vms(before: &Reading, after: &Reading, span: Span, neighbours: &BTreeMap<u32,
                 tid: *tid,
                 cpu: thread.cpu,
                 times: last.and_then(|last| {
-                    let run = span.percent(last.ran_ns, thread.ran_ns)?;
-                    Some(Times { run, ready: span.percent(last.waited_ns, thread.waited_ns)? })
+                    let run = span.percent(last.times.ran_ns, thread.times.ran_ns)?;
+                    Some(Times { run, ready: span.percent(last.times.waited_ns, thread.times.waited_ns)? })
                 }),
                 paged: last.filter(|_| counted).and_then(|last| {
                     let ticks = span.per_s(last.block_ticks, thread.block_ticks)?;
@@ -293,7 +296,7 @@ fn vms(before: &Reading, after: &Reading, span: Span, neighbours: &BTreeMap<u32,
         Vm {
             pid: now.pid,
             name: now.name.clone(),
-            threads: counts.get(&now.pid).copied().unwrap_or(0),
+            threads: now.threads,
             vcpus: now.vcpus.iter().filter_map(vcpu).collect(),
             others: then.and_then(|then| span.percent(then.others_ns, now.others_ns)),
             throttled: then.and_then(|then| span.percent(then.throttled_ns?, now.throttled_ns?)),
@@ -320,11 +323,11 @@ fn processes(before: &Reading, after: &Reading, span: Span) -> Vec<Process> {
         });
         process.threads += 1;
         if thread.tid == thread.pid {
-            process.name = printable(&thread.name);
+            process.name.clone_from(&thread.name);
         }
         let Some(then) = same(before, thread) else { continue };
-        process.run += span.percent(then.ran_ns, thread.ran_ns).unwrap_or(0.0);
-        process.ready += span.percent(then.waited_ns, thread.waited_ns).unwrap_or(0.0);
+        process.run += span.percent(then.times.ran_ns, thread.times.ran_ns).unwrap_or(0.0);
+        process.ready += span.percent(then.times.waited_ns, thread.times.waited_ns).unwrap_or(0.0);
     }
     all.into_values().filter(|process| process.run > 0.0).collect()
 }
@@ -338,7 +341,7 @@ fn disks(before: &[Disk], after: &[Disk], span: Span) -> Vec<DiskRates> {
         let ended = rate(|disk| disk.reads).zip(rate(|disk| disk.writes));
         let (ms, ended) = (ms.map(|(a, b)| a + b), ended.map(|(a, b)| a + b));
         DiskRates {
-            name: printable(&now.name),
+            name: printable(&now.name, MOST_NAME),
             active: now.active,
             reads_per_s: rate(|disk| disk.reads),
             writes_per_s: rate(|disk| disk.writes),
@@ -361,7 +364,7 @@ fn interrupts(before: &Reading, after: &Reading, span: Span) -> Vec<InterruptRat
         let mut pcpus: Vec<_> = row.counts.iter().filter_map(on).filter(|(_, per_s)| *per_s > 0.0).collect();
         pcpus.sort_by(|a, b| b.1.total_cmp(&a.1));
         let per_s = pcpus.iter().map(|(_, per_s)| per_s).sum();
-        let (name, what) = (printable(&row.name), printable(&row.what));
+        let (name, what) = (printable(&row.name, MOST_NAME), printable(&row.what, MOST_NAME));
         Some(InterruptRates { name, what, per_s, pcpus })
     });
     rates.filter(|interrupt| interrupt.per_s > 0.0).collect()

@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use crate::csv;
 use crate::keys::{Effect, Key, Rows, State};
 use crate::rates::{self, Rates};
-use crate::reading::{PortSource, Reader, Reading};
+use crate::reading::{Needs, PortSource, Reader, Reading};
 use crate::screen::{self, Shown};
 use crate::settings::{Settings, USUAL_SECONDS};
 use crate::table::{self, Row};
@@ -42,15 +42,16 @@ pub fn batch(options: Options, ports: PortSource, write: &mut dyn FnMut(&str)) {
     let views = options.view.map_or_else(|| View::ALL.to_vec(), |view| vec![view]);
     let interval = Duration::from_secs_f64(options.seconds.unwrap_or(USUAL_SECONDS));
     write(&views.iter().map(|view| csv::header(*view)).collect::<String>());
+    let needs = views.iter().map(|view| Needs::of(*view)).fold(Needs::LEAST, Needs::and);
     let mut reader = Reader::new(Path::new("/"), ports);
-    let mut before = reader.read();
+    let mut before = reader.read(needs);
     let mut due = Instant::now();
     let mut left = options.count;
     while left != Some(0) {
         // A sample that was missed, because this program stood still, is not made up for.
         due = (due + interval).max(Instant::now());
         sleep(due.saturating_duration_since(Instant::now()));
-        let after = reader.read();
+        let after = reader.read(needs);
         let rates = rates::between(&before, &after);
         write(&views.iter().map(|view| csv::lines(*view, &rates)).collect::<String>());
         before = after;
@@ -95,7 +96,9 @@ impl Drop for Restore {
 struct Session {
     state: State,
     reader: Reader,
-    last: Option<Reading>,
+    /// The last reading, and what it was for.
+    last: Option<(Needs, Reading)>,
+    /// Rates; none before the second reading for the view.
     rates: Option<Rates>,
 }
 
@@ -127,6 +130,11 @@ impl Session {
                         Effect::Save => self.save(),
                         Effect::None => {}
                     }
+                    if self.lacks_figures() {
+                        // A reading now, and the next one soon.
+                        self.refresh();
+                        refreshed = Instant::now();
+                    }
                     break;
                 }
                 is_due = Instant::now() >= until;
@@ -144,9 +152,17 @@ impl Session {
     }
 
     fn refresh(&mut self) {
-        let now = self.reader.read();
-        self.rates = self.last.as_ref().map(|last| rates::between(last, &now));
-        self.last = Some(now);
+        let needs = Needs::of(self.state.settings.view);
+        let now = self.reader.read(needs);
+        let last = self.last.as_ref().filter(|(read, _)| read.covers(needs));
+        self.rates = last.map(|(_, last)| rates::between(last, &now));
+        self.last = Some((needs, now));
+    }
+
+    /// Returns whether the last reading is for another view, and has not what this one needs.
+    fn lacks_figures(&self) -> bool {
+        let needs = Needs::of(self.state.settings.view);
+        !self.last.as_ref().is_some_and(|(read, _)| read.covers(needs))
     }
 
     fn rows(&self) -> Vec<Row> {
@@ -232,8 +248,9 @@ mod tests {
     #[test]
     fn this_host_is_read() {
         let mut reader = Reader::new(Path::new("/"), Box::new(|| None));
-        let before = reader.read();
-        let after = reader.read();
+        let needs = View::ALL.into_iter().map(Needs::of).fold(Needs::LEAST, Needs::and);
+        let before = reader.read(needs);
+        let after = reader.read(needs);
         let rates = rates::between(&before, &after);
         assert!(rates.memory.is_some() && rates.ports.is_none());
         let own = std::process::id();

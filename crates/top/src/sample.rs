@@ -6,7 +6,7 @@ use taut_api::fabric::DropReason;
 use taut_api::fabric::counters::PortCounters;
 use taut_api::statistics::PortRates;
 use taut_host::observe::load::HostMemory;
-use taut_host::observe::machines::MemoryUse;
+use taut_host::observe::processes::MemoryUse;
 
 use crate::rates::{DiskRates, Done, InterruptRates, Neighbour, PortLine, Process, Rates, Times, Vcpu, Vm};
 
@@ -89,6 +89,8 @@ pub(crate) fn rates() -> Rates {
             swap_used: 1 << 30,
         }),
         vms: vec![vm(712, "db", vec![waits, rests]), new, throttled],
+        vcpus: 3,
+        left_out: 0,
         processes: vec![Process { pid: 44, name: "kswapd0".to_owned(), threads: 1, run: 3.0, ready: 20.0 }],
         disks: vec![DiskRates {
             name: "vda".to_owned(),

@@ -89,12 +89,16 @@ fn head(shown: &Shown<'_>, width: usize) -> Vec<Line<'static>> {
         let empty = (0..2).map(|_| String::new());
         return lines.into_iter().chain(empty).map(Line::from).collect();
     };
-    let vcpus: usize = rates.vms.iter().map(|vm| vm.vcpus.len()).sum();
+    let left_out = match rates.left_out {
+        0 => String::new(),
+        count => format!("; {count} processes are too many and left out"),
+    };
     let first = format!(
-        "taut top: {}, every {} s{only}, {} VMs with {vcpus} vCPUs",
+        "taut top: {}, every {} s{only}, {} VMs with {} vCPUs{left_out}",
         settings.view,
         settings.seconds,
-        rates.vms.len()
+        rates.vms.len(),
+        rates.vcpus
     );
     let mean = rates.pcpus.values().sum::<f64>() / (rates.pcpus.len() as f64).max(1.0);
     let mut pcpus = format!("PCPU used {mean:.1} %:");
@@ -117,7 +121,7 @@ fn head(shown: &Shown<'_>, width: usize) -> Vec<Line<'static>> {
     });
     let message = match &shown.state.message {
         Some(message) => message.clone(),
-        None if rates.ports.is_none() => NO_DAEMON.to_owned(),
+        None if settings.view == View::Network && rates.ports.is_none() => NO_DAEMON.to_owned(),
         None => String::new(),
     };
     vec![Line::from(first), Line::from(pcpus), Line::from(memory), Line::styled(message, Color::Yellow)]

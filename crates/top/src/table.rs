@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use taut_api::fabric::DropReason;
-use taut_host::observe::machines::MemoryUse;
+use taut_host::observe::processes::MemoryUse;
 
 use crate::rates::{DiskRates, InterruptRates, PortLine, Process, Rates, Times, Vcpu, Vm};
 use crate::settings::Settings;

@@ -19,6 +19,8 @@ use crate::view::View;
 
 /// Largest size of the file in bytes.
 const LARGEST: u64 = 64 << 10;
+/// Most characters of the file's content in an error.
+const MOST_QUOTED: usize = 80;
 
 /// The file's content. Lists and orders of columns are by view.
 #[derive(Debug, Serialize, Deserialize)]
@@ -122,7 +124,7 @@ fn format(settings: &Settings) -> String {
 }
 
 fn parse(text: &str) -> Result<Settings, String> {
-    let saved: Saved = toml::from_str(text).map_err(|error| printable(error.message()))?;
+    let saved: Saved = toml::from_str(text).map_err(|error| printable(error.message(), MOST_QUOTED))?;
     if !SECONDS.contains(&saved.seconds) {
         return Err(format!(
             "seconds: {} is not from {} to {}",
@@ -139,7 +141,8 @@ fn parse(text: &str) -> Result<Settings, String> {
     };
     for view in View::ALL {
         let column = |title: &String| {
-            let unknown = || format!("{}: there is no column `{}`", view.word(), printable(title));
+            let unknown =
+                || format!("{}: there is no column `{}`", view.word(), printable(title, MOST_QUOTED));
             view.column(title).ok_or_else(unknown)
         };
         if let Some(titles) = saved.columns.get(view.word()) {

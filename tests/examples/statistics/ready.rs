@@ -1,18 +1,16 @@
-//! Ready time of a foreign VM, and what the daemon does to its process.
+//! Ready time of a foreign VM, and what the daemon and `taut top` do to its process.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use taut_tests::{Taut, busy_machine, eventually};
+use taut_tests::{Taut, Touches, Untouchable, bin_dir, busy_machine, eventually, strace};
 
 use crate::Outcome;
 
-/// System calls by which a process acts on another one, or opens its files.
-const TRACED: &str = "trace=open,openat,openat2,kill,tgkill,tkill,pidfd_open,pidfd_send_signal,ptrace,\
-                      process_vm_writev,sched_setaffinity,sched_setscheduler,sched_setattr,setpriority,\
-                      ioprio_set,prlimit64,migrate_pages,move_pages,rt_sigqueueinfo,rt_tgsigqueueinfo";
+/// Samples of `taut top` under `strace`.
+const TOP_SAMPLES: &str = "3";
 
 /// Watches for so many seconds.
 pub(crate) fn run(seconds: u64) -> Outcome<Value> {
@@ -28,54 +26,48 @@ pub(crate) fn run(seconds: u64) -> Outcome<Value> {
         let vcpus = find()?["vcpus"].as_array()?.clone();
         (vcpus.iter().filter(|vcpu| vcpu["run_percent"].as_f64() > Some(10.0)).count() == 2).then_some(())
     });
-    let trace = taut.dir().join("trace");
-    let mut strace = Command::new("strace")
-        .args(["-f", "-qq", "-e", TRACED, "-p", &taut.daemon_pid().to_string(), "-o"])
-        .arg(&trace)
-        .spawn()?;
+    let daemon = taut.dir().join("daemon.trace");
+    let mut tracer = strace(&daemon).arg("-p").arg(taut.daemon_pid().to_string()).spawn()?;
     sleep(Duration::from_secs(seconds + 5));
     let found = find().ok_or("the VM is not seen")?;
-    Command::new("kill").args(["-INT", &strace.id().to_string()]).status()?;
-    strace.wait()?;
-    let touches = Touches::of(&std::fs::read_to_string(&trace)?, machine.id());
+    let whom = Untouchable::of(machine.id());
+    let top = traced(&taut, "top", |command| {
+        let socket = taut.dir().join("run/tautd.sock");
+        let words = ["top", "-b", "-d", "1", "-n", TOP_SAMPLES];
+        command.arg(bin_dir().join("taut")).arg("--socket").arg(socket).args(words);
+    })?;
+    // A program that does touch the VM shows that the trace would tell.
+    let pid = machine.id();
+    let control = traced(&taut, "control", |command| {
+        let touch = "echo 0 >/proc/$1/oom_score_adj; kill -CONT $1; taskset -cp 0 $1; renice -n 0 -p $1";
+        command.args(["sh", "-c", touch, "sh", &pid.to_string()]);
+    })?;
+    Command::new("kill").args(["-INT", &tracer.id().to_string()]).status()?;
+    tracer.wait()?;
+    let daemon = Touches::of(&std::fs::read_to_string(&daemon)?, &whom);
+    let [top, control] = [top, control].map(|trace| Touches::of(&trace, &whom));
     let vcpus = found["vcpus"].as_array().ok_or("no vCPUs")?;
     let percents = |name: &str| vcpus.iter().filter_map(|vcpu| vcpu[name].as_f64()).collect::<Vec<_>>();
     Ok(json!({
         "seconds": seconds,
         "ready": percents("ready_percent"),
         "run": percents("run_percent"),
-        "opened": touches.opened,
-        "changed": touches.changed,
+        "opened": daemon.opened,
+        "changed": daemon.changed,
+        "top_opened": top.opened,
+        "top_changed": top.changed,
+        "control_changed": control.changed,
     }))
 }
 
-/// System calls of the daemon that name a process or one of its threads.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Touches {
-    /// Files of the process that were opened to be read.
-    opened: u32,
-    /// Everything else: files opened to be written, signals, changed settings.
-    changed: Vec<String>,
-}
-
-impl Touches {
-    fn of(trace: &str, pid: u32) -> Self {
-        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
-        let tasks: Vec<String> = tasks.filter_map(|task| task.ok()?.file_name().into_string().ok()).collect();
-        let mut found = Self::default();
-        for line in trace.lines() {
-            // A line begins with the daemon's own thread.
-            let call = line.split_once(' ').map_or("", |(_, call)| call.trim_start());
-            let words = |character: char| !character.is_ascii_digit();
-            if !call.split(words).any(|word| tasks.iter().any(|task| task == word)) {
-                continue;
-            }
-            if call.starts_with("open") && call.contains("O_RDONLY") {
-                found.opened += 1;
-            } else if !call.contains("resumed>") {
-                found.changed.push(call.to_owned());
-            }
-        }
-        found
+/// Runs a program under `strace`, and returns the trace.
+fn traced(taut: &Taut, name: &str, program: impl FnOnce(&mut Command)) -> Outcome<String> {
+    let trace = taut.dir().join(format!("{name}.trace"));
+    let mut command = strace(&trace);
+    program(&mut command);
+    let output = command.stdin(Stdio::null()).output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
     }
+    Ok(std::fs::read_to_string(&trace)?)
 }

@@ -215,8 +215,9 @@ fn every_query_of_dashboard_and_alerts_has_data_under_load() {
     assert!(monitoring.result("taut_build_info").is_some());
 
     // Both drops have reasons, and the foreign VM has its name.
-    for reason in ["ring-full", "forged-transmit"] {
-        assert!(monitoring.result(&format!("taut_port_drops_total{{reason=\"{reason}\"}} > 0")).is_some());
+    for (direction, reason) in [("rx", "ring-full"), ("tx", "forged-transmit")] {
+        let query = format!("taut_port_{direction}_drops_total{{reason=\"{reason}\"}} > 0");
+        assert!(monitoring.result(&query).is_some(), "{query}");
     }
     let foreign = r#"taut_vm_vcpu_run_seconds_total{vm="fore\"ign\\",id=~"pid:.+"} > 0"#;
     assert!(monitoring.result(foreign).is_some(), "{foreign}");

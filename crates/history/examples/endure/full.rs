@@ -36,9 +36,10 @@ pub(crate) fn run(folder: &Path) -> Outcome<String> {
 
 /// Records these seconds, and returns the number of writes that failed.
 fn record(history: &mut History, seconds: impl Iterator<Item = u64>) -> u32 {
+    let keys: Vec<_> = (0..SUBJECTS).map(load::key).collect();
     let mut failed = 0;
     for second in seconds {
-        load::record(history, SUBJECTS, second);
+        load::record(history, &keys, second);
         if second.is_multiple_of(5) {
             failed += u32::from(history.write().is_err());
         }

@@ -22,9 +22,10 @@ const FIRST: u64 = 1000;
 /// Records for ever, from a second on. Prints each second that was recorded.
 pub(crate) fn record(file: &Path, first: u64) -> Outcome<()> {
     let mut history = load::open(file, first)?;
+    let keys: Vec<_> = (0..SUBJECTS).map(load::key).collect();
     let mut out = std::io::stdout();
     for second in first.. {
-        load::record(&mut history, SUBJECTS, second);
+        load::record(&mut history, &keys, second);
         writeln!(out, "{second}")?;
         if second.is_multiple_of(SAMPLES_PER_WRITE) {
             history.write()?;

@@ -34,10 +34,9 @@ pub(crate) fn counters(subject: u32, second: u64) -> Values {
     }))
 }
 
-/// Records all subjects at a second.
-pub(crate) fn record(history: &mut History, subjects: u32, second: u64) {
-    for subject in 0..subjects {
-        let key = key(subject);
-        history.record(1000 * second, &key, &key, &counters(subject, second));
+/// Records all subjects, by their keys, at a second.
+pub(crate) fn record(history: &mut History, keys: &[String], second: u64) {
+    for (subject, key) in (0..).zip(keys) {
+        history.record(1000 * second, key, key, &counters(subject, second));
     }
 }

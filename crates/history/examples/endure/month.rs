@@ -9,14 +9,11 @@ use crate::load;
 
 /// Parts of the subjects, as `tautd` has them: each second, old samples of one part are deleted.
 const PARTS: u64 = 600;
-/// Time in s at the end for which a sample is taken each second: twice as long as those are kept.
-const DENSE: u64 = 7200;
-/// Time in s between two samples before. Those in between would not be kept for a day.
-const THIN: u64 = 20;
-/// Time in s between two writes of thin samples: fewer than `tautd` makes, of the same samples.
-const THIN_WRITE: u64 = 320;
-/// Time in s between two writes of dense samples.
-const DENSE_WRITE: u64 = 5;
+/// Begins of the three parts of the time, in s before its end, with the time between two samples
+/// and between two writes. Samples that `tautd` would take in between would have been deleted at
+/// the end: those of each second are kept for an hour, and those of 20 s for a day. Each part is
+/// twice as long.
+const PARTS_OF_TIME: [(u64, u64, u64); 3] = [(7200, 1, 5), (2 * 86_400, 20, 320), (u64::MAX, 300, 4800)];
 
 /// Records `subjects` for so many days.
 pub(crate) fn run(folder: &Path, subjects: u32, days: u64) -> Outcome<String> {
@@ -24,16 +21,17 @@ pub(crate) fn run(folder: &Path, subjects: u32, days: u64) -> Outcome<String> {
     let begun = Instant::now();
     let mut history = load::open(&file, 0)?;
     let end = days * 86_400;
+    let keys: Vec<_> = (0..subjects).map(load::key).collect();
     let (mut second, mut most) = (0, 0);
-    let mut thinly = 0;
+    let mut unwritten = 0;
     while second < end {
-        let is_dense = second + DENSE >= end;
-        let (step, write) = if is_dense { (1, DENSE_WRITE) } else { (THIN, THIN_WRITE) };
+        let part = PARTS_OF_TIME.iter().find(|(begin, ..)| end - second <= *begin);
+        let (_, step, write) = part.ok_or("the time has no end")?;
         second += step;
-        thinly += step;
-        load::record(&mut history, subjects, second);
-        if thinly >= write {
-            thinly = 0;
+        unwritten += step;
+        load::record(&mut history, &keys, second);
+        if unwritten >= *write {
+            unwritten = 0;
             history.write()?;
             most = most.max(size(&file)?);
         }
@@ -49,7 +47,7 @@ pub(crate) fn run(folder: &Path, subjects: u32, days: u64) -> Outcome<String> {
     let mut wrong = 0;
     for subject in 0..subjects {
         for period in [days * 86_400 - 600, 86_400, 3000, 1] {
-            let counted = history.counted(&load::key(subject), position - 1000 * period, position)?;
+            let counted = history.counted(&keys[subject as usize], position - 1000 * period, position)?;
             let is_right = counted.is_some_and(|counted| {
                 let at = |position: u64| {
                     load::counters(subject, (position - history.timeline().position(0)) / 1000)

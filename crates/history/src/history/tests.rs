@@ -58,7 +58,7 @@ fn a_subject_that_rests_is_seldom_written() {
     let mut writes = 0;
     for second in 5..605 {
         history.record(1000 * second, "port", "web/0", &Values::new([(1, 7)]));
-        writes += usize::from(history.subjects["port"].growing[0].unwritten().next().is_some());
+        writes += usize::from(history.subjects["port"].growing[0].unwritten().is_some());
         history.write().unwrap();
     }
     assert!((10..=14).contains(&writes), "{writes}");
@@ -128,7 +128,105 @@ fn samples_that_cannot_be_written_are_bounded() {
     }
     assert_eq!(growing.full.len() * USUAL[0].chunk, MAX_UNWRITTEN);
     growing.mark_written();
-    assert_eq!(growing.unwritten().count(), 0);
+    assert!(growing.full.is_empty() && growing.unwritten().is_none());
+}
+
+/// Counts the rows of a table, and the bytes of their samples.
+fn rows(folder: &tempfile::TempDir, table: &str) -> (usize, usize) {
+    let file = rusqlite::Connection::open(folder.path().join("history.db")).unwrap();
+    let sql = format!("SELECT count(*), coalesce(sum(length(samples)), 0) FROM {table}");
+    file.query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
+}
+
+#[test]
+fn a_chunk_is_written_once_and_replaces_its_tails() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut history = open(&folder, "a", START);
+    // Samples of three densities: a chunk of each second is full after 32 of them.
+    read(&mut history, 5..36);
+    history.write().unwrap();
+    drop(history);
+    assert_eq!(rows(&folder, "chunks").0, 0);
+    let (tails, bytes) = rows(&folder, "tails");
+    assert_eq!(tails, 7 + 2 + 1, "those of 5, 10, … 35 s, of 5 and 25 s, and of 5 s");
+    assert!(bytes < 250, "{bytes} bytes");
+    // The next process takes them over as chunks.
+    let mut history = open(&folder, "a", Clocks { since_boot: 60_000, wall: 1 });
+    let at = |second: u64| START.wall - START.since_boot + 1000 * second;
+    let counted = |history: &History| history.counted("port", at(5), at(35)).unwrap().unwrap();
+    assert_eq!(counted(&history).values.get(1), 300);
+    history.write().unwrap();
+    assert_eq!(counted(&history).values.get(1), 300);
+    drop(history);
+    assert_eq!((rows(&folder, "chunks").0, rows(&folder, "tails").0), (3, 0));
+    let mut history = open(&folder, "a", Clocks { since_boot: 60_000, wall: 1 });
+    read(&mut history, 60..95);
+    history.write().unwrap();
+    drop(history);
+    assert_eq!((rows(&folder, "chunks").0, rows(&folder, "tails").0), (4, 1 + 2 + 1));
+}
+
+#[test]
+fn a_rest_takes_one_tail_however_long_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut history = open(&folder, "a", START);
+    for second in 5..3605 {
+        history.record(1000 * second, "port", "web/0", &Values::new([(1, 7)]));
+        if second % 5 == 0 {
+            history.write().unwrap();
+        }
+    }
+    drop(history);
+    let (tails, _) = rows(&folder, "tails");
+    assert!((3..=9).contains(&tails), "{tails}");
+    let history = open(&folder, "a", Clocks { since_boot: 3_700_000, wall: 1 });
+    let at = |second: u64| START.wall - START.since_boot + 1000 * second;
+    let counted = history.counted("port", at(100), at(3500)).unwrap().unwrap();
+    assert_eq!((counted.from, counted.values), (at(100), Values::default()));
+    let series = history.series("port", at(1000), at(3500), 300).unwrap();
+    assert!(series.points.len() > 270, "a rest is no gap: {} points", series.points.len());
+}
+
+#[test]
+fn of_many_subjects_that_ended_the_oldest_are_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut history = open(&folder, "a", START);
+    for second in 5..30 {
+        let name = format!("foreign/{second}");
+        history.record(1000 * second, &name, "x", &Values::new([(1, second)]));
+        history.record(1000 * second, "port", "web/0", &Values::new([(1, second)]));
+        history.end_others(|key| key == name || key == "port");
+        history.write().unwrap();
+        history.keep_newest(3, |key| key.starts_with("foreign/"));
+    }
+    let names =
+        |history: &History| history.subjects_since(0).map(|(key, _)| key.to_owned()).collect::<Vec<_>>();
+    let expected = ["foreign/27", "foreign/28", "foreign/29", "port"];
+    assert_eq!(names(&history), expected);
+    history.write().unwrap();
+    drop(history);
+    let history = open(&folder, "a", START);
+    assert_eq!(names(&history), expected);
+    drop(history);
+    assert_eq!((rows(&folder, "chunks").0, rows(&folder, "tails").0), (2 * 3, 25 + 2 + 1 + 3));
+}
+
+#[test]
+fn a_file_of_the_version_before_keeps_its_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut history = open(&folder, "a", START);
+    read(&mut history, 5..101);
+    history.end_others(|_| false);
+    history.write().unwrap();
+    drop(history);
+    let file = rusqlite::Connection::open(folder.path().join("history.db")).unwrap();
+    file.execute_batch("DROP TABLE tails; PRAGMA user_version = 1;").unwrap();
+    drop(file);
+    let mut history = open(&folder, "a", Clocks { since_boot: 101_000, wall: 1 });
+    let at = |second: u64| START.wall - START.since_boot + 1000 * second;
+    assert_eq!(history.counted("port", at(5), at(100)).unwrap().unwrap().values.get(1), 950);
+    read(&mut history, 101..200);
+    assert_eq!(history.counted("port", at(5), at(199)).unwrap().unwrap().values.get(1), 1940);
 }
 
 #[test]

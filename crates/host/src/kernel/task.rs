@@ -1,8 +1,20 @@
 //! Processes and their threads in `/proc`.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::Path;
+
+/// Reads a file in one call, or its begin if it is longer than the buffer. The kernel writes the
+/// content of these files anew for each reader, so that a second call would only see the end.
+fn content<'a>(path: &Path, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    let len = File::open(path).ok()?.read(buffer).ok()?;
+    Some(&buffer[..len])
+}
+
+/// Most bytes of a file that has a line of numbers.
+const LINE: usize = 1024;
+/// Most bytes of `status`. A process of a user with very many groups has a longer one.
+const STATUS: usize = 16 << 10;
 
 /// The scheduler's counters of a thread since it began (`schedstat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,9 +45,9 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// Reads `stat` in the folder of a thread, unless the thread has ended.
 pub(crate) fn stat(thread: &Path) -> Option<Stat> {
+    let mut buffer = [0; LINE];
     // A name need not be UTF-8.
-    let bytes = fs::read(thread.join("stat")).ok()?;
-    let text = String::from_utf8_lossy(&bytes);
+    let text = String::from_utf8_lossy(content(&thread.join("stat"), &mut buffer)?);
     // The name is in parentheses and may itself hold parentheses.
     let (head, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -49,22 +61,33 @@ pub(crate) fn stat(thread: &Path) -> Option<Stat> {
     })
 }
 
-/// Returns the folders of processes in `/proc`, or of threads in `/proc/PID/task`, by number.
-pub(crate) fn numbered(folder: &Path) -> BTreeMap<u32, PathBuf> {
+/// Reads the name in the folder of a thread, unless the thread has ended.
+pub(crate) fn name(thread: &Path) -> Option<String> {
+    let mut buffer = [0; LINE];
+    let name = String::from_utf8_lossy(content(&thread.join("comm"), &mut buffer)?);
+    Some(name.trim_end_matches('\n').to_owned())
+}
+
+/// Returns the numbers of processes in `/proc`, or of threads in `/proc/PID/task`, in their order.
+pub(crate) fn numbers(folder: &Path) -> Vec<u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path()))).collect()
+    let mut numbers: Vec<_> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers
 }
 
 /// Reads the scheduler's counters in the folder of a thread, unless the thread has ended.
 pub(crate) fn schedstat(thread: &Path) -> Option<Schedstat> {
-    let text = fs::read_to_string(thread.join("schedstat")).ok()?;
+    let mut buffer = [0; LINE];
+    let text = std::str::from_utf8(content(&thread.join("schedstat"), &mut buffer)?).ok()?;
     let mut words = text.split_whitespace().map(|word| word.parse().ok());
     Some(Schedstat { ran_ns: words.next()??, waited_ns: words.next()??, times: words.next()?? })
 }
 
 /// Reads in the folder of a process when it began, in clock ticks since the boot.
 pub(crate) fn started(process: &Path) -> Option<u64> {
-    let stat = fs::read_to_string(process.join("stat")).ok()?;
+    let mut buffer = [0; LINE];
+    let stat = String::from_utf8_lossy(content(&process.join("stat"), &mut buffer)?);
     // Field 22 of the file. The name before it is in parentheses and may hold any character.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
@@ -99,7 +122,8 @@ pub struct DiskUse {
 
 /// Reads in the folder of a process which memory it has.
 pub(crate) fn memory(process: &Path) -> Option<MemoryUse> {
-    let text = fs::read_to_string(process.join("status")).ok()?;
+    let mut buffer = [0; STATUS];
+    let text = String::from_utf8_lossy(content(&process.join("status"), &mut buffer)?);
     let known = |name| Some(value(&text, name)?.saturating_mul(1024));
     let bytes = |name| known(name).unwrap_or(0);
     let huge = bytes("HugetlbPages:");
@@ -116,11 +140,12 @@ pub(crate) fn memory(process: &Path) -> Option<MemoryUse> {
 /// Reads in the folder of a process what it has moved to and from disks. That takes the permission
 /// to trace the process.
 pub(crate) fn disk(process: &Path) -> Option<DiskUse> {
-    let text = fs::read_to_string(process.join("io")).ok()?;
-    let calls = |name| value(&text, name).unwrap_or(0);
+    let mut buffer = [0; LINE];
+    let text = std::str::from_utf8(content(&process.join("io"), &mut buffer)?).ok()?;
+    let calls = |name| value(text, name).unwrap_or(0);
     Some(DiskUse {
-        read: value(&text, "read_bytes:")?,
-        written: value(&text, "write_bytes:")?,
+        read: value(text, "read_bytes:")?,
+        written: value(text, "write_bytes:")?,
         reads: calls("syscr:"),
         writes: calls("syscw:"),
     })

@@ -1,4 +1,4 @@
-//! Counters of the kernel for VMs and their disturbers, all machines and threads of the host, its
+//! Counters of the kernel for VMs and their disturbers, processes and threads of the host, its
 //! memory, disks, interrupts and network cards, and hosts captured in a text file.
 
 pub mod captured;
@@ -7,5 +7,4 @@ pub mod disks;
 pub mod evidence;
 pub mod interrupts;
 pub mod load;
-pub mod machines;
-pub mod threads;
+pub mod processes;

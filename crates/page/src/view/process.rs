@@ -1,7 +1,7 @@
 //! The page of a VM that another program has started: times of its vCPUs, memory and disks.
 
 use maud::{Markup, html};
-use taut_api::printable::printable;
+use taut_api::printable::{MOST_NAME, printable};
 use taut_api::statistics::{Period, Series, VmStatistics};
 
 use crate::frame::{Frame, Page, Section};
@@ -24,7 +24,7 @@ pub struct Foreign {
 /// Renders the page.
 pub fn page(frame: &Frame, view: &Foreign) -> String {
     let Foreign { pid, statistics, series, period } = view;
-    let name = printable(&statistics.name);
+    let name = printable(&statistics.name, MOST_NAME);
     let body = html! {
         p #summary role="status" {
             "Process " (pid) ". Another program has started this VM. taut reads its times and changes nothing."

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use taut_api::link::LinkReason;
-use taut_api::printable::printable;
+use taut_api::printable::{MOST_NAME, printable};
 use taut_api::route::Vm;
 use taut_api::statistics::{Period, VmStatistics, Wait};
 use taut_api::vm::LatencySensitivity;
@@ -151,7 +151,7 @@ fn name(times: &VmStatistics, view: &Vms) -> Markup {
         Some(pid) if times.foreign => Some(text::process_address(pid)),
         _ => is_own().then(|| text::vm_address(&times.name)),
     };
-    let name = printable(&times.name);
+    let name = printable(&times.name, MOST_NAME);
     html! {
         @match address {
             Some(address) => a href=(format!("{address}?period={}", view.period)) { (name) },

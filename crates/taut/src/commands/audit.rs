@@ -2,6 +2,7 @@
 
 use clap::Args as ClapArgs;
 use taut_api::audit::{AuditCheck, AuditEntry};
+use taut_api::calendar::Utc;
 use taut_api::error::ErrorKind;
 use taut_api::{ApiError, path};
 
@@ -76,7 +77,7 @@ fn row(entry: &AuditEntry) -> [String; 8] {
     let unknown = || "unknown".to_owned();
     [
         seq.to_string(),
-        time(*at_ms),
+        Utc::from_ms(*at_ms).to_string(),
         caller.uid.to_string(),
         caller.pid.map_or_else(unknown, |pid| pid.to_string()),
         caller.program.clone().unwrap_or_else(unknown),
@@ -84,32 +85,6 @@ fn row(entry: &AuditEntry) -> [String; 8] {
         outcome.as_ref().map_or("-".to_owned(), |outcome| outcome.status.to_string()),
         result,
     ]
-}
-
-/// Formats a time as date and time of day in UTC.
-fn time(at_ms: u64) -> String {
-    let seconds = at_ms / 1000;
-    let (year, month, day) = date(seconds / 86_400);
-    format!(
-        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}",
-        seconds / 3600 % 24,
-        seconds / 60 % 60,
-        seconds % 60
-    )
-}
-
-/// Returns year, month and day of a day after 1970-01-01. Years are counted from March on, so that
-/// a leap day is the last day of its year (Howard Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms").
-const fn date(day: u64) -> (u64, u64, u64) {
-    let day = day + 719_468;
-    let (era, day) = (day / 146_097, day % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day_of_month = day - (153 * month + 2) / 5 + 1;
-    let (month, year) = if month < 10 { (month + 3, year) } else { (month - 9, year + 1) };
-    (era * 400 + year, month, day_of_month)
 }
 
 #[cfg(test)]
@@ -128,16 +103,9 @@ mod tests {
         ]);
         let entries: Vec<AuditEntry> = serde_json::from_value(entries).unwrap();
         insta::assert_snapshot!(table(&entries), @r"
-        SEQ  TIME                  UID  PID      PROGRAM        REQUEST                 STATUS  RESULT
-          7  2024-02-29 12:34:56  1000  4711     /usr/bin/taut  PUT /v1/portgroups/lan     200  portgroup/lan, revision 3
-          8  2024-02-29 12:34:57     0  unknown  unknown        POST /v1/shutdown            -  not known: not answered yet, or the daemon was killed
+        SEQ  TIME                   UID  PID      PROGRAM        REQUEST                 STATUS  RESULT
+          7  2024-02-29 12:34:56Z  1000  4711     /usr/bin/taut  PUT /v1/portgroups/lan     200  portgroup/lan, revision 3
+          8  2024-02-29 12:34:57Z     0  unknown  unknown        POST /v1/shutdown            -  not known: not answered yet, or the daemon was killed
         ");
-    }
-
-    #[test]
-    fn days_are_those_of_the_calendar() {
-        assert_eq!((date(0), date(59)), ((1970, 1, 1), (1970, 3, 1)));
-        assert_eq!((date(11_016), date(11_017)), ((2000, 2, 29), (2000, 3, 1)));
-        assert_eq!((date(20_453), date(20_454)), ((2025, 12, 31), (2026, 1, 1)));
     }
 }

@@ -137,7 +137,11 @@ impl Shared {
     /// Serves one fabric until it dies or another takes over; returns the successor.
     fn serve(&self, running: Running) -> Option<Running> {
         let Running { process, mut stream, origin } = running;
-        self.board.lock().observed.fabric.pid = Some(process.pid());
+        {
+            let mut seen = self.board.lock();
+            seen.observed.fabric.pid = Some(process.pid());
+            seen.fabrics_served = seen.fabrics_served.saturating_add(1);
+        }
         let mut known = match origin {
             Origin::TookOver(conversation) => Some(conversation),
             Origin::Found => {

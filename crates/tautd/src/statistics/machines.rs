@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use taut_api::statistics::{Column, Period, VcpuStatistics, VmStatistics};
 use taut_history::{Clocks, Counted, FileError, History, Point, Values};
-use taut_host::observe::machines::{DiskUse, Machine, MemoryUse, Times};
-use taut_plan::facts::Process;
+use taut_host::observe::processes::{DiskUse, Machine, MemoryUse, Times};
 
 use super::gauges::{Sums, average};
 use crate::board::Seen;
@@ -43,8 +42,10 @@ const OTHERS: u8 = 250;
 /// processes of its own VMs a bit later.
 const LOOKS_BEFORE_FOREIGN: u32 = 5;
 
-/// Most characters of the name of a VM in metrics: a foreign one may have any length.
-const LONGEST_NAME: usize = 128;
+/// Most foreign VMs that have samples, those that have ended included. Beyond it, the one that ended
+/// first is forgotten: any user of the host can start programs that look like VMs, one after the
+/// other.
+pub(super) const MOST_FOREIGN: usize = 4096;
 
 /// Key and name of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub(super) struct Named {
 /// Times of a VM at the last sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VmTimes {
-    /// Name of the VM. Foreign VMs may share one.
+    /// Name of the VM, printable and of at most 128 characters. Foreign VMs may share one.
     pub(crate) name: String,
     /// Identifies the VM among all that run. It is the name of one of taut's. Of a foreign VM it is
     /// the UUID, or `pid:` and the process if that is no UUID or an older VM has it as well.
@@ -78,46 +79,40 @@ pub(crate) struct VmTimes {
 
 /// Returns the times of VMs: first taut's own, then the others, the oldest first.
 pub(super) fn times(mut sampled: Vec<(Machine, Named)>) -> Vec<VmTimes> {
-    let is_foreign = |named: &Named| named.key.starts_with(FOREIGN);
-    sampled.sort_by_key(|(machine, named)| (is_foreign(named), machine.started, machine.pid));
+    sampled.sort_by_key(|(machine, named)| (is_foreign(&named.key), machine.started, machine.pid));
     let mut ids = BTreeSet::new();
     let identified = |(machine, named): (Machine, Named)| {
-        let Machine { pid, uuid, mut vcpus, others, throttled_ns, memory, .. } = machine;
-        let foreign = is_foreign(&named);
+        let Machine { pid, uuid, vcpus, others, throttled_ns, memory, .. } = machine;
+        let foreign = is_foreign(&named.key);
         let by_process = || format!("pid:{pid}");
-        let id = if foreign { uuid.and_then(|id| canonical_uuid(&id)) } else { Some(named.name.clone()) };
+        let id = if foreign { uuid } else { Some(named.name.clone()) };
         let id = id.filter(|id| !ids.contains(id)).unwrap_or_else(by_process);
         ids.insert(id.clone());
-        vcpus.retain(|&vcpu, _| vcpu < MOST_VCPUS);
-        let name = named.name.chars().take(LONGEST_NAME).collect();
-        VmTimes { name, id, foreign, pid, vcpus, others, throttled_ns, memory }
+        let vcpus = vcpus.range(..MOST_VCPUS).map(|(vcpu, of)| (*vcpu, of.times)).collect();
+        VmTimes { name: named.name, id, foreign, pid, vcpus, others, throttled_ns, memory }
     };
     sampled.into_iter().map(identified).collect()
 }
 
-/// Returns a UUID in small letters, or nothing if the text is no UUID in the usual form.
-fn canonical_uuid(text: &str) -> Option<String> {
-    let fits = |(at, byte): (usize, u8)| match at {
-        8 | 13 | 18 | 23 => byte == b'-',
-        _ => byte.is_ascii_hexdigit(),
-    };
-    (text.len() == 36 && text.bytes().enumerate().all(fits)).then(|| text.to_ascii_lowercase())
+/// Returns the names of taut's VMs that run, by their processes.
+pub(super) fn own(seen: &Seen) -> BTreeMap<u32, String> {
+    let vms = seen.observed.vms.iter();
+    vms.filter_map(|(name, vm)| Some((vm.process.as_ref()?.pid, name.to_string()))).collect()
 }
 
 impl Named {
     /// Names a machine: as taut does if it is one of taut's, or else by its command line, and by
-    /// the start of its process, because several machines may have one name. Returns nothing for a
-    /// machine that may still turn out to be taut's.
-    pub(super) fn of(machine: &Machine, seen: &Seen) -> Option<Self> {
-        let mut own = seen.observed.vms.iter();
-        let is_its = |process: &Process| process.pid == machine.pid;
-        if let Some((name, _)) = own.find(|(_, vm)| vm.process.as_ref().is_some_and(is_its)) {
-            return Some(Self { key: format!("{OWN}{name}"), name: name.to_string() });
+    /// its process and the start of that, because several machines may have one name. `own` are
+    /// taut's, by process. Returns nothing for a machine that may still turn out to be taut's.
+    pub(super) fn of(machine: &Machine, own: &BTreeMap<u32, String>) -> Option<Self> {
+        let Machine { pid, started, .. } = *machine;
+        if let Some(name) = own.get(&pid) {
+            return Some(Self { key: format!("{OWN}{name}"), name: name.clone() });
         }
-        let name = machine.name.clone().unwrap_or_else(|| format!("process {}", machine.pid));
-        let id = machine.uuid.clone().unwrap_or_else(|| name.clone());
-        (machine.looks >= LOOKS_BEFORE_FOREIGN)
-            .then(|| Self { key: format!("{FOREIGN}{id}/{}", machine.started), name })
+        let name = machine.name.clone().unwrap_or_else(|| format!("process {pid}"));
+        let id = machine.uuid.as_ref().unwrap_or(&name);
+        let key = format!("{FOREIGN}{id}/{started}/{pid}");
+        (machine.looks >= LOOKS_BEFORE_FOREIGN).then_some(Self { key, name })
     }
 }
 
@@ -128,8 +123,8 @@ pub(super) fn reading(machine: &Machine, sums: &mut Sums) -> Values {
         values.set(number, times.ran_ns);
         values.set(number + 1, times.waited_ns);
     };
-    for (&vcpu, &times) in machine.vcpus.range(..MOST_VCPUS) {
-        put(2 * vcpu as u8, times);
+    for (&vcpu, of) in machine.vcpus.range(..MOST_VCPUS) {
+        put(2 * vcpu as u8, of.times);
     }
     put(OTHERS, machine.others);
     if let Some(MemoryUse { resident, swapped, .. }) = machine.memory {
@@ -182,6 +177,11 @@ impl Rest {
     }
 }
 
+/// Returns whether this is the key of a foreign machine.
+pub(super) fn is_foreign(key: &str) -> bool {
+    key.starts_with(FOREIGN)
+}
+
 /// Returns whether this is the key of a machine.
 pub(super) fn is_key(key: &str) -> bool {
     key.starts_with(OWN) || key.starts_with(FOREIGN)
@@ -231,7 +231,7 @@ pub(super) fn statistics(
         if !is_key(key) {
             continue;
         }
-        let foreign = key.starts_with(FOREIGN);
+        let foreign = is_foreign(key);
         let Some(counted) = history.counted(key, begin, end)? else { continue };
         let to_ms = history.timeline().wall(counted.to, now);
         let vcpus = vcpus(&counted);
@@ -279,6 +279,7 @@ fn vcpus(counted: &Counted) -> Vec<VcpuStatistics> {
 #[cfg(test)]
 mod tests {
     use taut_history::thinning::USUAL;
+    use taut_host::observe::processes::Vcpu;
 
     use super::*;
     use crate::statistics::gauges::Gauges;
@@ -290,13 +291,15 @@ mod tests {
             ran_ns: run * 10_000_000 * second,
             waited_ns: wait * 10_000_000 * second,
         };
+        let vcpu = |run, wait| Vcpu { tid: 1, times: times(run, wait) };
         Machine {
             pid,
             started: 99,
+            threads: 4,
             looks: LOOKS_BEFORE_FOREIGN,
             name: Some("db".to_owned()),
             uuid: Some("6ba7".to_owned()),
-            vcpus: [(0, times(50, 50)), (1, times(25, 0)), (MOST_VCPUS, times(10, 0))].into(),
+            vcpus: [(0, vcpu(50, 50)), (1, vcpu(25, 0)), (MOST_VCPUS, vcpu(10, 0))].into(),
             others: times(5, 1),
             throttled_ns: Some(200_000_000 * second),
             paged_ns: (second >= 20).then_some(60_000_000 * second),
@@ -314,8 +317,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history.db");
         let mut history = History::open(&path, USUAL, "a", CLOCKS).unwrap();
-        let named = Named::of(&machine(7, 0), &Seen::default()).unwrap();
-        assert_eq!((named.key.as_str(), named.name.as_str()), ("machine/6ba7/99", "db"));
+        let named = Named::of(&machine(7, 0), &BTreeMap::new()).unwrap();
+        assert_eq!((named.key.as_str(), named.name.as_str()), ("machine/6ba7/99/7", "db"));
         let mut gauges = Gauges::default();
         for second in 1..=60 {
             let mut machine = machine(7, second);
@@ -352,28 +355,33 @@ mod tests {
         assert!(last.eq([75.0, 50.0, 5.0, 20.0, gib, f64::from(3 << 20), 4096.0, 512.0]));
         assert_eq!(values(&series.points[11])[4], None, "memory was not read then");
         let nameless = Machine { name: None, uuid: None, ..machine(9, 0) };
-        assert_eq!(Named::of(&nameless, &Seen::default()).unwrap().name, "process 9");
+        assert_eq!(Named::of(&nameless, &BTreeMap::new()).unwrap().name, "process 9");
         let young = Machine { looks: LOOKS_BEFORE_FOREIGN - 1, ..machine(9, 0) };
-        assert_eq!(Named::of(&young, &Seen::default()), None, "it may be taut's");
+        assert_eq!(Named::of(&young, &BTreeMap::new()), None, "it may be taut's");
+        let own = BTreeMap::from([(9, "web1".to_owned())]);
+        let named = Named::of(&young, &own).map(|named| (named.key, named.name));
+        assert_eq!(named, Some(("vm/web1".to_owned(), "web1".to_owned())));
+        // A copy of a machine that began at the same time has samples of its own.
+        assert_ne!(Named::of(&machine(8, 0), &own), Named::of(&machine(7, 0), &own));
     }
+
     #[test]
     fn ids_of_vms_differ_and_a_copy_does_not_take_that_of_the_first_one() {
-        const UUID: &str = "6BA7B810-9DAD-11D1-80B4-00C04FD430C8";
+        const UUID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
         let sampled = |key: &str, pid: u32, started: u64, uuid: &str| {
-            let named = Named { key: key.to_owned(), name: "x".repeat(500) };
+            let named = Named { key: key.to_owned(), name: "x".to_owned() };
             (Machine { started, uuid: Some(uuid.to_owned()), ..machine(pid, 1) }, named)
         };
         let mut own = sampled("vm/own", 3, 900, UUID);
         own.1.name = "own".to_owned();
         let all = times(vec![
-            sampled("machine/b", 9, 800, &UUID.to_lowercase()),
+            sampled("machine/b", 9, 800, UUID),
             sampled("machine/a", 7, 500, UUID),
-            sampled("machine/c", 8, 600, "own"),
+            sampled("machine/c", 8, 600, UUID),
             own,
         ]);
         let ids: Vec<_> = all.iter().map(|vm| (vm.id.as_str(), vm.foreign)).collect();
-        let uuid = UUID.to_lowercase();
-        assert_eq!(ids, [("own", false), (&*uuid, true), ("pid:8", true), ("pid:9", true)]);
-        assert_eq!((all[1].name.len(), all[1].vcpus.len()), (LONGEST_NAME, 2));
+        assert_eq!(ids, [("own", false), (UUID, true), ("pid:8", true), ("pid:9", true)]);
+        assert_eq!(all[1].vcpus.len(), 2);
     }
 }

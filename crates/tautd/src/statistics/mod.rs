@@ -4,6 +4,7 @@
 //! [`thread`](self::thread) reads it every second. The samples are in a file of their own beside
 //! the store.
 
+mod crowd;
 mod gauges;
 mod host;
 mod machines;
@@ -72,6 +73,8 @@ struct Running {
     processes: BTreeMap<String, u32>,
     /// Their times.
     times: Vec<VmTimes>,
+    /// Number of VMs that the sample has left out, because there are too many.
+    left_out: usize,
 }
 
 /// Counts of a port.
@@ -181,9 +184,11 @@ impl Statistics {
         self.read(|history| series::series(history, &running, asked, period, clocks()))
     }
 
-    /// Returns the times of all VMs of the host that ran at the last sample.
-    pub(crate) fn vm_times(&self) -> Vec<VmTimes> {
-        self.running().times.clone()
+    /// Returns the times of the VMs of the host that ran at the last sample, and the number of those
+    /// that it has left out.
+    pub(crate) fn vm_times(&self) -> (Vec<VmTimes>, usize) {
+        let running = self.running();
+        (running.times.clone(), running.left_out)
     }
 
     /// Returns whether samples reach the file: it can be used, and the last write has not failed.

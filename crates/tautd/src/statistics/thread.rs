@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use taut_history::Clocks;
 use taut_host::observe::load::Loads;
-use taut_host::observe::machines::Machines;
+use taut_host::observe::processes::{Detail, Found, Needs, Processes};
 
+use super::crowd::Crowd;
 use super::gauges::Gauges;
 use super::machines::{self, Named};
 use super::{Running, Sources, Statistics, clocks, host, ports, sockets};
@@ -22,10 +23,15 @@ const SAMPLES_PER_WRITE: u64 = 5;
 /// Parts of the subjects. Each second, old samples of one part are deleted.
 const PARTS: u64 = 600;
 
+/// Figures of processes that a sample has.
+const NEEDS: Needs =
+    Needs { threads: Detail::Times, throttling: true, memory: true, disk: true, paging: true };
+
 /// State of the readers between two samples.
 #[derive(Debug)]
 pub(super) struct Readers {
-    machines: Machines,
+    processes: Processes,
+    crowd: Crowd,
     loads: Loads,
     gauges: Gauges,
 }
@@ -33,7 +39,12 @@ pub(super) struct Readers {
 impl Readers {
     /// Begins to read the host below `root`.
     pub(super) fn new(root: &Path) -> Self {
-        Self { machines: Machines::new(root), loads: Loads::new(root), gauges: Gauges::default() }
+        Self {
+            processes: Processes::new(root),
+            crowd: Crowd::default(),
+            loads: Loads::new(root),
+            gauges: Gauges::default(),
+        }
     }
 }
 
@@ -60,17 +71,23 @@ pub(super) fn start(statistics: Arc<Statistics>, sources: Sources) -> io::Result
 pub(super) fn sample(
     statistics: &Statistics,
     sources: &Sources,
-    Readers { machines, loads, gauges }: &mut Readers,
+    Readers { processes, crowd, loads, gauges }: &mut Readers,
     clocks: impl Fn() -> Clocks,
 ) {
     let state = sources.store.state();
-    let (machines, load) = (machines.read(), loads.read());
+    let own = machines::own(&sources.board.lock());
+    let (found, load) = (processes.read(NEEDS, |pid| own.contains_key(&pid)), loads.read());
+    let Found { machines, machines_left_out, .. } = found;
+    if let Some((level, kind, message)) = crowd.note(machines_left_out) {
+        sources.store.event(level, host::KEY, kind, &message);
+    }
     let read_at = clocks();
     let (existing, named): (Vec<_>, Vec<_>) = {
         let seen = sources.board.lock();
         // Before the first observation no VM is known to be taut's.
         let is_observed = seen.reconciled > 0 || state.revision == 0;
-        let named = |machine| Named::of(machine, &seen).filter(|_| is_observed);
+        let own = machines::own(&seen);
+        let named = |machine| Named::of(machine, &own).filter(|_| is_observed);
         let named = machines.iter().map(named).collect();
         (ports::existing(&state.desired, &seen), named)
     };
@@ -107,8 +124,11 @@ pub(super) fn sample(
         history.record(read_at.since_boot, host::KEY, host::KEY, &reading);
         keys.insert(host::KEY.to_owned());
         history.end_others(|key| keys.contains(key));
+        let is_bounded = |key: &str| machines::is_foreign(key) && !keys.contains(key);
+        let running = keys.iter().filter(|key| machines::is_foreign(key)).count();
+        history.keep_newest(machines::MOST_FOREIGN.saturating_sub(running), is_bounded);
         gauges.keep(&keys);
     }
     let processes = named.iter().map(|(machine, named)| (named.key.clone(), machine.pid)).collect();
-    *statistics.running() = Running { processes, times: machines::times(named) };
+    *statistics.running() = Running { processes, times: machines::times(named), left_out: machines_left_out };
 }

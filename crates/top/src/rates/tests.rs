@@ -1,14 +1,15 @@
 use std::time::Duration;
 
 use taut_host::observe::interrupts::{Interrupts, Row};
+use taut_host::observe::processes;
 
 use super::*;
 
 fn thread([pid, tid]: [u32; 2], name: &str, cpu: u32, [ran_ms, waited_ms]: [u64; 2]) -> (u32, Thread) {
     let vcpu = name.strip_prefix("CPU ").and_then(|rest| rest.split('/').next()?.parse().ok());
-    let (ran_ns, waited_ns) = (ran_ms * 1_000_000, waited_ms * 1_000_000);
+    let times = processes::Times { ran_ns: ran_ms * 1_000_000, waited_ns: waited_ms * 1_000_000 };
     let name = name.to_owned();
-    (tid, Thread { pid, tid, name, vcpu, kernel: false, cpu, ran_ns, waited_ns, block_ticks: ran_ms / 100 })
+    (tid, Thread { pid, tid, name, vcpu, kernel: false, cpu, times, block_ticks: ran_ms / 100 })
 }
 
 fn machine(pid: u32, started: u64, vcpus: &[(u32, u32)]) -> Machine {
@@ -16,6 +17,7 @@ fn machine(pid: u32, started: u64, vcpus: &[(u32, u32)]) -> Machine {
         pid,
         started,
         name: format!("vm{pid}"),
+        threads: vcpus.len(),
         vcpus: vcpus.iter().copied().collect(),
         others_ns: 0,
         throttled_ns: Some(0),
@@ -39,13 +41,13 @@ fn times_are_those_between_the_readings_and_a_neighbour_is_named() {
     let before = vec![
         thread([7, 8], "CPU 0/KVM", 0, [1000, 0]),
         thread([9, 10], "CPU 0/KVM", 0, [5000, 0]),
-        thread([3, 3], "cron\u{1b}[2J", 0, [0, 0]),
+        thread([3, 3], "cron", 0, [0, 0]),
         thread([4, 4], "other", 1, [0, 0]),
     ];
     let after = vec![
         thread([7, 8], "CPU 0/KVM", 0, [2000, 900]),
         thread([9, 10], "CPU 0/KVM", 0, [5600, 1400]),
-        thread([3, 3], "cron\u{1b}[2J", 0, [400, 0]),
+        thread([3, 3], "cron", 0, [400, 0]),
         thread([4, 4], "other", 0, [900, 0]),
     ];
     let mut later = machines();
@@ -61,7 +63,7 @@ fn times_are_those_between_the_readings_and_a_neighbour_is_named() {
     assert_eq!((vm.others, vm.throttled, vm.read_per_s), (Some(5.0), Some(25.0), Some(2_000_000.0)));
     assert_eq!(rates.vms[1].vcpus[0].neighbour.as_ref().unwrap().name, "vm7 vCPU 0");
     let names: Vec<_> = rates.processes.iter().map(|process| (process.name.as_str(), process.run)).collect();
-    assert_eq!(names, [("cron\u{fffd}[2J", 20.0), ("other", 45.0)]);
+    assert_eq!(names, [("cron", 20.0), ("other", 45.0)]);
 }
 
 #[test]

@@ -184,8 +184,10 @@ impl RealtimePriority {
     /// Returns the threads of a process other than its vCPUs, each with its folder in `/proc`.
     fn threads(&self, pid: u32) -> Vec<(u32, PathBuf)> {
         let vcpus = affinity::vcpus(&self.root, pid);
-        let threads = task::numbered(&self.root.join(format!("proc/{pid}/task"))).into_iter();
-        threads.filter(|(tid, _)| !vcpus.values().any(|vcpu| vcpu == tid)).collect()
+        let folder = self.root.join(format!("proc/{pid}/task"));
+        let threads = task::numbers(&folder).into_iter();
+        let others = threads.filter(|tid| !vcpus.values().any(|vcpu| vcpu == tid));
+        others.map(|tid| (tid, folder.join(tid.to_string()))).collect()
     }
 
     fn scheduled_now(&self, pid: u32) -> Option<ScheduledBefore> {

@@ -33,8 +33,11 @@ pub(super) struct Switches {
 
 /// Reads all threads. Those that end meanwhile are left out.
 pub(super) fn read(root: &Path, is_vcpu: impl Fn(u32) -> bool) -> BTreeMap<u32, Thread> {
-    let processes = task::numbered(&root.join("proc"));
-    let tasks = processes.values().flat_map(|folder| task::numbered(&folder.join("task")));
+    let processes = task::numbers(&root.join("proc")).into_iter();
+    let tasks = processes.flat_map(|pid| {
+        let folder = root.join(format!("proc/{pid}/task"));
+        task::numbers(&folder).into_iter().map(move |tid| (tid, folder.join(tid.to_string())))
+    });
     tasks.filter_map(|(tid, folder)| Some((tid, thread(&folder, is_vcpu(tid))?))).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Args as Arguments;
 use taut_api::error::ErrorKind;
-use taut_api::printable::printable;
+use taut_api::printable::{MOST_NAME, printable};
 use taut_api::statistics::{Period, VmStatistics, limits};
 use taut_api::{ApiError, path};
 
@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args, client: &Client, out: Output) -> Outcome {
 
 fn table(vms: &[VmStatistics]) -> String {
     // The owner of a foreign VM chooses its name.
-    let shown = |vm: &VmStatistics| VmStatistics { name: printable(&vm.name), ..vm.clone() };
+    let shown = |vm: &VmStatistics| VmStatistics { name: printable(&vm.name, MOST_NAME), ..vm.clone() };
     let vms: Vec<_> = vms.iter().map(shown).collect();
     let rows: Vec<_> = vms.iter().map(row).collect();
     let mut text = output::table(

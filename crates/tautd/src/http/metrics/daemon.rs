@@ -13,7 +13,7 @@ const WORKER: &[Column<WorkerCounters>] = &[
     ("taut_worker_sleeps", "Times the worker went to sleep", |counters| counters.sleeps),
     ("taut_worker_bursts", "Rounds with at least one frame", |counters| counters.bursts),
     ("taut_worker_empty_rounds", "Rounds without a frame", |counters| counters.empty_rounds),
-    ("taut_worker_given", "Transmit queues given to another worker", |counters| counters.given),
+    ("taut_worker_queues_given", "Transmit queues given to another worker", |counters| counters.given),
 ];
 
 const WORKER_TIMES: &[Column<WorkerCounters>] = &[
@@ -26,8 +26,8 @@ const WORKER_TIMES: &[Column<WorkerCounters>] = &[
 pub(super) struct State {
     /// A fabric is connected and serves all ports.
     pub(super) fabric_up: bool,
-    /// Number of fabrics that were started.
-    pub(super) fabric_starts: u32,
+    /// Number of times that another fabric took over.
+    pub(super) fabric_restarts: u32,
     /// Newest revision in the store.
     pub(super) newest: u64,
     /// Newest revision that is in force.
@@ -45,9 +45,9 @@ pub(super) fn encode(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt:
     let mut build = gauge(encoder, "taut_build_info", "Version of the daemon")?;
     build.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?.encode_gauge(&1_u32)?;
     let up = u32::from(state.fabric_up);
-    gauge(encoder, "taut_fabric_up", "Does a fabric serve all ports")?.encode_gauge(&up)?;
-    let help = "Times the fabric was started by this daemon";
-    count(counter(encoder, "taut_fabric_starts", help)?, u64::from(state.fabric_starts))?;
+    gauge(encoder, "taut_fabric_up", "1 if a fabric serves all ports, or 0")?.encode_gauge(&up)?;
+    let help = "Times another fabric took over: after a crash, a hang, or in an upgrade";
+    count(counter(encoder, "taut_fabric_restarts", help)?, u64::from(state.fabric_restarts))?;
     let help = "Newest revision of the documents";
     gauge(encoder, "taut_revision_newest", help)?.encode_gauge(&state.newest)?;
     let help = "Newest revision that daemon and fabric have worked on";
@@ -55,7 +55,7 @@ pub(super) fn encode(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt:
     let help = "Parts of the plan that failed and are tried again";
     gauge(encoder, "taut_problems", help)?.encode_gauge(&state.problems)?;
     let written = u32::from(state.history_written);
-    let help = "Are samples of counters written to their file";
+    let help = "1 if samples of counters reach their file, or 0";
     gauge(encoder, "taut_history_written", help)?.encode_gauge(&written)?;
     let help = "Requests refused because their caller lacks the role";
     count(counter(encoder, "taut_api_forbidden", help)?, state.forbidden)
@@ -84,7 +84,7 @@ pub(super) fn encode_workers(workers: &[WorkerInfo], encoder: &mut DescriptorEnc
 /// Encodes dense mode. Readings exist after the first test; the utilisation only if it is known.
 pub(super) fn encode_tune(tune: &HostTune, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let dense = u32::from(tune.state.on);
-    gauge(encoder, "taut_tune_dense", "Is dense mode in force")?.encode_gauge(&dense)?;
+    gauge(encoder, "taut_tune_dense", "1 if dense mode is in force, or 0")?.encode_gauge(&dense)?;
     let test = tune.state.test.as_ref();
     let limits = test.map_or(tune.limits, |test| test.limits);
     let ratio = |percent: u32| f64::from(percent) / 100.0;

@@ -50,6 +50,8 @@ struct Snapshot {
     ports: Vec<PortInfo>,
     vms: Vec<Vm>,
     times: Vec<VmTimes>,
+    /// VMs that the last sample has left out.
+    left_out: usize,
     workers: Vec<WorkerInfo>,
     tune: HostTune,
     daemon: daemon::State,
@@ -58,15 +60,17 @@ struct Snapshot {
 impl Snapshot {
     fn take(app: &Shared) -> Result<Self, Failure> {
         let (state, seen) = app.look();
+        let (times, left_out) = app.statistics.vm_times();
         Ok(Self {
             ports: super::ports::all(app)?,
             vms: super::vms::all(app)?,
-            times: app.statistics.vm_times(),
+            times,
+            left_out,
             workers: super::daemon::workers(app)?,
             tune: super::host::tune(app)?,
             daemon: daemon::State {
                 fabric_up: seen.observed.fabric.ready,
-                fabric_starts: seen.fabric_starts,
+                fabric_restarts: seen.fabrics_served.saturating_sub(1),
                 newest: state.revision,
                 in_force: seen.in_force,
                 problems: seen.problems.len() + seen.refused_ports.len(),
@@ -89,7 +93,7 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         ports::encode(&self.ports, &mut encoder)?;
         vms::encode_phases(&self.vms, &mut encoder)?;
-        vms::encode_times(&self.times, &mut encoder)?;
+        vms::encode_times(&self.times, self.left_out, &mut encoder)?;
         vmci::encode(&self.vms, &mut encoder)?;
         daemon::encode_workers(&self.workers, &mut encoder)?;
         daemon::encode_tune(&self.tune, &mut encoder)?;

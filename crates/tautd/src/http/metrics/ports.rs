@@ -3,6 +3,7 @@
 use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
+use taut_api::fabric::DropReason;
 use taut_api::fabric::counters::PortCounters;
 use taut_api::link::Link;
 use taut_api::route::PortInfo;
@@ -16,7 +17,9 @@ const PORT: &[Column<PortCounters>] = &[
     ("taut_port_tx_bytes", "Bytes taken from the guest", |counters| counters.tx_bytes),
     ("taut_port_interrupts", "Interrupts sent to the guest", |counters| counters.interrupts),
     ("taut_port_kicks", "Notifications received from the guest", |counters| counters.kicks),
-    ("taut_port_rx_multicast", "Broadcast and multicast frames delivered", |counters| counters.rx_multicast),
+    ("taut_port_rx_multicast_frames", "Broadcast and multicast frames delivered", |counters| {
+        counters.rx_multicast
+    }),
     ("taut_port_rx_waits", "Times a sender waited for a full receive ring", |counters| counters.rx_waits),
     ("taut_port_rx_merged_frames", "Frames merged from several TCP segments (LRO)", |counters| {
         counters.rx_merged_frames
@@ -30,6 +33,18 @@ const PORT: &[Column<PortCounters>] = &[
     }),
 ];
 
+/// Drops by reason.
+type Drops = Vec<(DropReason, u64)>;
+
+const DROPS: [(&str, &str, fn(&PortCounters) -> &Drops); 2] = [
+    ("taut_port_rx_drops", "Frames for the guest that were dropped, by reason", |counters| {
+        &counters.rx_drops
+    }),
+    ("taut_port_tx_drops", "Frames from the guest that were dropped, by reason", |counters| {
+        &counters.tx_drops
+    }),
+];
+
 /// Encodes the counters and links of ports. A reason for drops has samples once a frame was dropped
 /// for it.
 pub(super) fn encode(ports: &[PortInfo], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -39,18 +54,17 @@ pub(super) fn encode(ports: &[PortInfo], encoder: &mut DescriptorEncoder<'_>) ->
             count(metric.encode_family(&labels(port))?, read(&port.counters))?;
         }
     }
-    let mut drops = counter(encoder, "taut_port_drops", "Frames dropped, by reason")?;
-    for port in ports {
-        for (direction, reasons) in [("rx", &port.counters.rx_drops), ("tx", &port.counters.tx_drops)] {
-            for (reason, frames) in reasons {
+    for (name, help, read) in DROPS {
+        let mut drops = counter(encoder, name, help)?;
+        for port in ports {
+            for (reason, frames) in read(&port.counters) {
                 let mut labels = labels(port);
-                labels.push(("direction", direction.into()));
                 labels.push(("reason", reason.code().into()));
                 count(drops.encode_family(&labels)?, *frames)?;
             }
         }
     }
-    let mut up = gauge(encoder, "taut_port_up", "Is the link up")?;
+    let mut up = gauge(encoder, "taut_port_up", "1 if the link is up, or 0")?;
     for port in ports {
         up.encode_family(&labels(port))?.encode_gauge(&u32::from(port.link == Link::Up))?;
     }

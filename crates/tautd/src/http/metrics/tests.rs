@@ -9,7 +9,7 @@ use taut_api::link::Link;
 use taut_api::shaping::PortShaping;
 use taut_api::vm::{VmDesired, VmStatus};
 use taut_api::{GuestMac, MacAddr};
-use taut_host::observe::machines::{MemoryUse, Times};
+use taut_host::observe::processes::{MemoryUse, Times};
 
 use super::exposition::{Sample, read};
 use super::*;
@@ -52,8 +52,12 @@ fn times(name: &str, id: &str, vcpus: u32) -> VmTimes {
 }
 
 fn snapshot() -> Snapshot {
-    let counters =
-        PortCounters { rx_frames: 7, tx_drops: vec![(DropReason::Runt, 3)], ..PortCounters::default() };
+    let counters = PortCounters {
+        rx_frames: 7,
+        rx_drops: vec![(DropReason::RingFull, 5)],
+        tx_drops: vec![(DropReason::Runt, 3)],
+        ..PortCounters::default()
+    };
     let port = PortInfo {
         port: 4,
         owner: "vm/a/nic0".into(),
@@ -74,11 +78,12 @@ fn snapshot() -> Snapshot {
         ports: vec![port],
         vms: vec![vm("a", "running"), vm("b", "failed"), vm("c", "running")],
         times: vec![times("a", "a", 2), times(HOSTILE, "pid:9", 1)],
+        left_out: 0,
         workers: vec![worker],
         tune: tune(),
         daemon: daemon::State {
             fabric_up: true,
-            fabric_starts: 2,
+            fabric_restarts: 2,
             newest: 9,
             in_force: 8,
             problems: 1,
@@ -98,7 +103,7 @@ fn values_are_rendered_with_their_labels() {
     let labels = "port=\"4\",owner=\"vm/a/nic0\",portgroup=\"lan\"";
     for line in [
         format!("taut_port_rx_frames_total{{{labels}}} 7"),
-        format!("taut_port_drops_total{{{labels},direction=\"tx\",reason=\"runt\"}} 3"),
+        format!("taut_port_tx_drops_total{{{labels},reason=\"runt\"}} 3"),
         format!("taut_port_up{{{labels}}} 1"),
         "taut_vms{phase=\"running\"} 2".to_owned(),
         "taut_vms{phase=\"stopped\"} 0".to_owned(),
@@ -121,7 +126,7 @@ fn values_are_rendered_with_their_labels() {
         "taut_revision_in_force 8".to_owned(),
         "taut_problems 1".to_owned(),
         "taut_history_written 1".to_owned(),
-        "taut_fabric_starts_total 2".to_owned(),
+        "taut_fabric_restarts_total 2".to_owned(),
         "taut_api_forbidden_total 3".to_owned(),
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
@@ -148,15 +153,16 @@ fn names_and_labels_of_all_metrics_are_stable() {
     expect(
         "port_",
         "rx_frames_total rx_bytes_total tx_frames_total tx_bytes_total interrupts_total kicks_total
-         rx_multicast_total rx_waits_total rx_merged_frames_total rx_merged_segments_total
+         rx_multicast_frames_total rx_waits_total rx_merged_frames_total rx_merged_segments_total
          wire_tx_bytes_total wire_rx_bytes_total up",
         " owner,port,portgroup",
     );
-    expect("port_", "drops_total", " direction,owner,port,portgroup,reason");
+    expect("port_", "rx_drops_total tx_drops_total", " owner,port,portgroup,reason");
     expect(
         "vmci_",
-        "opened_total rx_bytes_total tx_bytes_total rx_packets_total tx_packets_total refused_total
-         limited_total forged_total malformed_total resets_total stalls_total interrupts_total
+        "connections_opened_total rx_bytes_total tx_bytes_total rx_packets_total tx_packets_total
+         requests_refused_total requests_limited_total packets_forged_total
+         packets_malformed_total connections_reset_total stalls_total interrupts_total
          kicks_total ring_rx_bytes_total ring_tx_bytes_total
          connections attached up",
         " cid,vm",
@@ -164,7 +170,7 @@ fn names_and_labels_of_all_metrics_are_stable() {
     expect(
         "worker_",
         "sleeps_total sleep_seconds_total busy_seconds_total bursts_total empty_rounds_total
-         given_total",
+         queues_given_total",
         " mode,worker",
     );
     expect("", "vms", " phase");
@@ -176,7 +182,7 @@ fn names_and_labels_of_all_metrics_are_stable() {
     expect(
         "",
         "tune_dense tune_threshold_vms tune_threshold_vcpus tune_threshold_utilisation_ratio
-         tune_reading_vms tune_reading_vcpus fabric_up fabric_starts_total revision_newest
+         tune_reading_vms tune_reading_vcpus fabric_up fabric_restarts_total revision_newest
          revision_in_force problems history_written api_forbidden_total vms_left_out",
         "",
     );
@@ -230,5 +236,7 @@ fn the_number_of_series_of_vms_is_bounded() {
     };
     let crowd = |count: u32, vcpus| (0..count).map(|pid| times("x", &format!("pid:{pid}"), vcpus)).collect();
     assert_eq!(listed(crowd(1025, 0)), (1024, 0, 1.0));
+    let unsampled = Snapshot { left_out: 7, ..snapshot() }.into_text();
+    assert!(unsampled.contains("\ntaut_vms_left_out 7\n"), "{unsampled}");
     assert_eq!(listed(crowd(40, 120)), (34, 4080, 6.0));
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use prometheus_client::encoding::DescriptorEncoder;
 use taut_api::route::Vm;
 use taut_api::vm::Phase;
-use taut_host::observe::machines::{MemoryUse, Times};
+use taut_host::observe::processes::{MemoryUse, Times};
 
 use super::encoder::{Column, Labels, counter, gauge, seconds};
 use crate::statistics::VmTimes;
@@ -58,15 +58,19 @@ pub(super) fn encode_phases(vms: &[Vm], encoder: &mut DescriptorEncoder<'_>) -> 
 }
 
 /// Encodes the times of VMs, whoever has started them: as many as there is room for, the first ones
-/// first.
-pub(super) fn encode_times(vms: &[VmTimes], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+/// first. The last sample has left `left_out` others out.
+pub(super) fn encode_times(
+    vms: &[VmTimes],
+    left_out: usize,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
     let mut vcpus = 0;
     let has_room = |vm: &&VmTimes| {
         vcpus += vm.vcpus.len();
         vcpus <= MOST_VCPUS
     };
     let listed: Vec<_> = vms.iter().take(MOST_VMS).take_while(has_room).collect();
-    let mut about = gauge(encoder, "taut_vm_info", "VMs of the host, whoever has started them")?;
+    let mut about = gauge(encoder, "taut_vm_info", "1 for each VM of the host, whoever has started it")?;
     for vm in &listed {
         let mut labels = labels(vm);
         labels.push(("foreign", if vm.foreign { "true" } else { "false" }.into()));
@@ -106,7 +110,7 @@ pub(super) fn encode_times(vms: &[VmTimes], encoder: &mut DescriptorEncoder<'_>)
         }
     }
     let help = "VMs of the host without times in these metrics, because there are too many";
-    gauge(encoder, "taut_vms_left_out", help)?.encode_gauge(&(vms.len() - listed.len()))
+    gauge(encoder, "taut_vms_left_out", help)?.encode_gauge(&(vms.len() - listed.len() + left_out))
 }
 
 fn labels(vm: &VmTimes) -> Labels {

@@ -270,7 +270,7 @@ fn counters_are_read_by_their_names() {
     for line in [
         "taut_vmci_connections{vm=\"a\",cid=\"3\"} 2",
         "taut_vmci_rx_bytes_total{vm=\"a\",cid=\"3\"} 70",
-        "taut_vmci_forged_total{vm=\"a\",cid=\"3\"} 9",
+        "taut_vmci_packets_forged_total{vm=\"a\",cid=\"3\"} 9",
         "taut_vmci_up{vm=\"a\",cid=\"3\"} 0",
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line}\n{metrics}");

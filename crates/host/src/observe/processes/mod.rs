@@ -1,0 +1,299 @@
+//! Processes of this host and their threads, and which of the processes are virtual machines,
+//! whoever has started them.
+//!
+//! This module reads `/proc` and control groups only: neither a machine nor its manager is asked.
+//! One reading goes through `/proc` once and reads what the caller needs ([`Needs`]). Whatever is
+//! known of a process from the last reading is not read again.
+//!
+//! Names, command lines and numbers of threads are those of strangers. So a reading is bounded:
+//! machines of others beyond [`MOST_MACHINES`] and [`MOST_MACHINE_THREADS`] are left out, and other
+//! processes beyond [`MOST_OTHER_THREADS`]. Machines of the caller never are, and of the others
+//! those that run for longest come first.
+
+mod groups;
+mod identity;
+mod threads;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::kernel::cgroup::controller::Controller;
+use crate::kernel::task;
+
+pub use self::threads::{TICKS_PER_S, Thread, Times, Vcpu, delays_are_counted};
+pub use crate::kernel::task::{DiskUse, MemoryUse};
+
+use self::groups::Groups;
+use self::identity::Identity;
+use self::threads::Threads;
+
+/// Most machines of others that are read.
+pub const MOST_MACHINES: usize = 1024;
+/// Most threads of machines of others, all together. A machine with more threads than are left is
+/// left out as a whole.
+pub const MOST_MACHINE_THREADS: usize = 16_384;
+/// Most threads of other processes, all together.
+pub const MOST_OTHER_THREADS: usize = 65_536;
+
+/// Figures that a reading is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// Figures of threads.
+    pub threads: Detail,
+    /// For how long CPU limits kept machines from running.
+    pub throttling: bool,
+    /// Memory of machines.
+    pub memory: bool,
+    /// Disk traffic of machines.
+    pub disk: bool,
+    /// For how long vCPUs waited for memory from disk: a second file for each vCPU that ran since
+    /// the last reading.
+    pub paging: bool,
+}
+
+/// Figures of threads, from the cheapest to the dearest. Each includes those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// Which threads machines have: a list of a folder for each machine.
+    Names,
+    /// Times of machines' threads: a file for each of them.
+    Times,
+    /// Times and pCPUs of all threads of the host: a file for each of them, and a second one for
+    /// each that ran since the last reading. Most threads of a host sleep.
+    Places,
+}
+
+impl Needs {
+    /// The least that a reading has.
+    pub const LEAST: Self =
+        Self { threads: Detail::Names, throttling: false, memory: false, disk: false, paging: false };
+
+    /// Returns what serves both needs.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            threads: self.threads.max(other.threads),
+            throttling: self.throttling || other.throttling,
+            memory: self.memory || other.memory,
+            disk: self.disk || other.disk,
+            paging: self.paging || other.paging,
+        }
+    }
+
+    /// Returns whether a reading for these needs serves other ones, too.
+    pub fn covers(self, other: Self) -> bool {
+        self.and(other) == self
+    }
+}
+
+/// A machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// Its process.
+    pub pid: u32,
+    /// Start of its process, in clock ticks since the boot.
+    pub started: u64,
+    /// Number of times that it was seen.
+    pub looks: u32,
+    /// Name by its command line (`-name`), printable and of at most
+    /// [`taut_api::printable::MOST_NAME`] characters.
+    pub name: Option<String>,
+    /// UUID by its command line (`-uuid`), in small letters.
+    pub uuid: Option<String>,
+    /// Number of its threads.
+    pub threads: usize,
+    /// Its vCPUs. They are the threads that QEMU names `CPU 0/KVM` (option `debug-threads=on` of
+    /// `-name`, which libvirt and Proxmox set). Without these names the machine has none here, and
+    /// all of its time is that of other threads.
+    pub vcpus: BTreeMap<u32, Vcpu>,
+    /// Times of its other threads, from when they were first read.
+    pub others: Times,
+    /// Time from when it was first read in which the CPU limits of its control groups kept it from
+    /// running, in nanoseconds, summed over all pCPUs. Nothing without the controller `cpu`.
+    pub throttled_ns: Option<u64>,
+    /// Time from when it was first read that its vCPUs waited for block devices, which are those of
+    /// swapped memory, in nanoseconds. Nothing unless [`delays_are_counted`].
+    pub paged_ns: Option<u64>,
+    /// Memory of its process.
+    pub memory: Option<MemoryUse>,
+    /// Bytes that its process has moved to and from disks, if the caller may read that.
+    pub disk: Option<DiskUse>,
+}
+
+/// Result of a reading. Figures that nobody needed are absent or zero.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Machines, in the order of their processes.
+    pub machines: Vec<Machine>,
+    /// Threads of all processes; none unless their places were needed.
+    pub threads: Vec<Thread>,
+    /// Number of machines that were left out, because there are too many.
+    pub machines_left_out: usize,
+    /// Number of other processes whose threads were left out.
+    pub others_left_out: usize,
+}
+
+/// Reads the processes of a host again and again.
+#[derive(Debug)]
+pub struct Processes {
+    root: PathBuf,
+    /// The controller that limits CPU time.
+    cpu: Option<Controller>,
+    known: BTreeMap<u32, Known>,
+}
+
+/// A process that was seen before.
+#[derive(Debug, Default)]
+struct Known {
+    /// Inode of its folder `task`. The kernel uses numbers of processes again, but with another
+    /// inode.
+    inode: u64,
+    /// Number of its threads, if the kernel tells.
+    count: Option<usize>,
+    /// Number of times that it was seen.
+    looks: u32,
+    machine: Option<Identity>,
+    threads: Threads,
+    groups: Groups,
+}
+
+/// Returns whether something is looked at again. A process runs its program, and a thread gets its
+/// name, mostly soon after it has begun.
+const fn is_looked_at(looks: u32) -> bool {
+    looks.is_power_of_two() || looks.is_multiple_of(64)
+}
+
+impl Processes {
+    /// Begins to read the processes of the host below `root`.
+    pub fn new(root: &Path) -> Self {
+        let cpu = Controller::find(root, None, "cpu");
+        Self { root: root.to_owned(), cpu, known: BTreeMap::new() }
+    }
+
+    /// Reads all processes. `is_own` tells which of them are machines of the caller.
+    pub fn read(&mut self, needs: Needs, is_own: impl Fn(u32) -> bool) -> Found {
+        let proc = self.root.join("proc");
+        self.look(&proc);
+        let needs = Needs { paging: needs.paging && delays_are_counted(&self.root), ..needs };
+        let mut found = Found::default();
+        let by_age =
+            |(pid, known): (&u32, &Known)| Some((!is_own(*pid), known.machine.as_ref()?.started, *pid));
+        let mut machines: Vec<_> = self.known.iter().filter_map(by_age).collect();
+        machines.sort_unstable();
+        let mut room = Room { processes: MOST_MACHINES, threads: MOST_MACHINE_THREADS };
+        for (is_foreign, _, pid) in machines {
+            let Some(known) = self.known.get_mut(&pid) else { continue };
+            if is_foreign && !room.take(known) {
+                found.machines_left_out += 1;
+                continue;
+            }
+            let folder = proc.join(pid.to_string());
+            known.threads.read(&folder, known.count, needs.threads, needs.paging);
+            found.machines.extend(known.machine(pid, &folder, needs, self.cpu.as_ref()));
+            if needs.threads == Detail::Places {
+                found.threads.extend(known.threads.all(pid));
+            }
+        }
+        found.machines.sort_unstable_by_key(|machine| machine.pid);
+        if needs.threads == Detail::Places {
+            self.read_others(&proc, &mut found);
+        }
+        found
+    }
+
+    /// Lists the processes, and looks at those that are new or due.
+    fn look(&mut self, proc: &Path) {
+        let mut before = std::mem::take(&mut self.known);
+        for pid in task::numbers(proc) {
+            let folder = proc.join(pid.to_string());
+            // A process that has ended meanwhile is left out.
+            let Ok(task) = fs::metadata(folder.join("task")) else { continue };
+            let known = before.remove(&pid).filter(|known| known.is_same(task.ino(), &folder));
+            let mut known = known.unwrap_or_default();
+            known.inode = task.ino();
+            // Each thread is a folder, which has a link to this one. Some file systems of captured
+            // hosts count no links.
+            known.count = task.nlink().checked_sub(2).and_then(|count| count.try_into().ok());
+            known.looks = known.looks.saturating_add(1);
+            if is_looked_at(known.looks) {
+                known.machine = Identity::of(&folder);
+            }
+            self.known.insert(pid, known);
+        }
+    }
+
+    /// Reads the threads of processes that are no machines.
+    fn read_others(&mut self, proc: &Path, found: &mut Found) {
+        let mut room = Room { processes: usize::MAX, threads: MOST_OTHER_THREADS };
+        for (pid, known) in self.known.iter_mut().filter(|(_, known)| known.machine.is_none()) {
+            if room.take(known) {
+                known.threads.read(&proc.join(pid.to_string()), known.count, Detail::Places, false);
+                found.threads.extend(known.threads.all(*pid));
+            } else {
+                found.others_left_out += 1;
+            }
+        }
+    }
+}
+
+/// Processes and threads that may still be read.
+struct Room {
+    processes: usize,
+    threads: usize,
+}
+
+impl Room {
+    /// Takes the room that a process needs. Returns false, and takes nothing, if there is too
+    /// little.
+    fn take(&mut self, known: &Known) -> bool {
+        let threads = known.count.unwrap_or(1);
+        let left = self.processes.checked_sub(1).zip(self.threads.checked_sub(threads));
+        if let Some((processes, threads)) = left {
+            (self.processes, self.threads) = (processes, threads);
+        }
+        left.is_some()
+    }
+}
+
+impl Known {
+    /// Returns whether the process with this number and inode is still the same. The kernel may
+    /// give a process another inode when memory is scarce.
+    fn is_same(&self, inode: u64, folder: &Path) -> bool {
+        let started = |machine: &Identity| task::started(folder) == Some(machine.started);
+        self.inode == inode || self.machine.as_ref().is_some_and(started)
+    }
+
+    /// Returns the machine, whose threads were read.
+    fn machine(
+        &mut self,
+        pid: u32,
+        folder: &Path,
+        needs: Needs,
+        cpu: Option<&Controller>,
+    ) -> Option<Machine> {
+        let Identity { started, name, uuid } = self.machine.clone()?;
+        let throttled_ns = cpu.filter(|_| needs.throttling).map(|cpu| {
+            let is_due = is_looked_at(self.looks) || groups::is_due(self.looks, pid);
+            self.groups.read(cpu, folder, self.threads.numbers(), is_due)
+        });
+        Some(Machine {
+            pid,
+            started,
+            looks: self.looks,
+            name,
+            uuid,
+            threads: self.threads.numbers().len(),
+            vcpus: self.threads.vcpus(),
+            others: self.threads.others(),
+            throttled_ns,
+            paged_ns: needs.paging.then(|| self.threads.paged_ns()),
+            memory: if needs.memory { task::memory(folder) } else { None },
+            disk: if needs.disk { task::disk(folder) } else { None },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

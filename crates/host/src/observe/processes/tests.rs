@@ -1,0 +1,274 @@
+//! Hosts whose processes the tests have made.
+
+use std::os::unix::fs::symlink;
+
+use taut_api::printable::MOST_NAME;
+
+use super::groups::LOOKS_PER_GROUPS;
+use super::*;
+
+const UUID: &str = "6BA7B810-9DAD-11D1-80B4-00C04FD430C8";
+/// Needs of the daemon's samples.
+const SAMPLES: Needs = Needs { threads: Detail::Times, throttling: true, memory: true, disk: true };
+/// Needs of a list of all threads.
+const PLACES: Needs = Needs { threads: Detail::Places, ..Needs::LEAST };
+
+struct Host(tempfile::TempDir);
+
+impl Host {
+    fn process(&self, pid: u32, program: &str, line: &[&str]) {
+        let folder = self.0.path().join(format!("proc/{pid}"));
+        fs::create_dir_all(folder.join("task")).unwrap();
+        let _ = fs::remove_file(folder.join("exe"));
+        symlink(program, folder.join("exe")).unwrap();
+        fs::write(folder.join("cmdline"), line.join("\0")).unwrap();
+        let rest = vec!["7"; 18].join(" ");
+        fs::write(folder.join("stat"), format!("{pid} (q) x) S {rest} {pid}99 5\n")).unwrap();
+    }
+
+    fn thread(&self, pid: u32, tid: u32, name: &str, [ran, waited]: [u64; 2]) {
+        let folder = self.0.path().join(format!("proc/{pid}/task/{tid}"));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("comm"), format!("{name}\n")).unwrap();
+        fs::write(folder.join("schedstat"), format!("{ran} {waited} 7\n")).unwrap();
+        self.place(pid, tid, name, 0);
+    }
+
+    /// Writes on which pCPU a thread ran.
+    fn place(&self, pid: u32, tid: u32, name: &str, cpu: u32) {
+        let rest = vec!["0"; 35].join(" ");
+        let stat = format!("{tid} ({name}) S {rest} {cpu} 0 0 25\n");
+        fs::write(self.0.path().join(format!("proc/{pid}/task/{tid}/stat")), stat).unwrap();
+    }
+
+    fn end_of_thread(&self, pid: u32, tid: u32) {
+        fs::remove_dir_all(self.0.path().join(format!("proc/{pid}/task/{tid}"))).unwrap();
+    }
+}
+
+fn times([ran_ns, waited_ns]: [u64; 2]) -> Times {
+    Times { ran_ns, waited_ns }
+}
+
+fn vcpu(tid: u32, spent: [u64; 2]) -> Vcpu {
+    Vcpu { tid, times: times(spent) }
+}
+
+#[test]
+fn machines_are_found_by_their_program_and_named_by_their_command_line() {
+    let host = Host(tempfile::tempdir().unwrap());
+    let libvirts = ["qemu", "-name", "guest=db,debug-threads=on", "-uuid", UUID, "-m", "1G"];
+    host.process(10, "/usr/bin/qemu-system-x86_64", &libvirts);
+    host.process(11, "/usr/bin/kvm", &["kvm", "--name", "web,process=x"]);
+    host.process(12, "/usr/libexec/qemu-kvm (deleted)", &["qemu", "-m", "1G"]);
+    host.process(13, "/usr/sbin/libvirtd", &["libvirtd", "-name", "x"]);
+    let mut processes = Processes::new(host.0.path());
+    let found = processes.read(SAMPLES, |_| false).machines;
+    let all: Vec<_> =
+        found.iter().map(|found| (found.pid, found.name.as_deref(), found.uuid.as_deref())).collect();
+    assert_eq!(
+        all,
+        [(10, Some("db"), Some(&*UUID.to_lowercase())), (11, Some("web"), None), (12, None, None)]
+    );
+    assert_eq!((found[0].started, found[0].looks), (1099, 1));
+    assert_eq!((found[0].throttled_ns, found[0].memory, found[0].disk), (None, None, None));
+    // libvirt's child runs QEMU a bit later.
+    host.process(13, "/usr/bin/qemu-system-x86_64", &["qemu", "-name", "late"]);
+    assert_eq!(processes.read(SAMPLES, |_| false).machines.len(), 4);
+    fs::remove_dir_all(host.0.path().join("proc/10")).unwrap();
+    assert_eq!(processes.read(SAMPLES, |_| false).machines.len(), 3);
+}
+
+#[test]
+fn times_of_vcpus_are_the_kernels_and_those_of_other_threads_add_up() {
+    let host = Host(tempfile::tempdir().unwrap());
+    host.process(10, "/usr/bin/qemu-system-x86_64", &["qemu"]);
+    host.thread(10, 10, "qemu-system-x86", [500, 5]);
+    host.thread(10, 11, "CPU 0/KVM", [1000, 100]);
+    host.thread(10, 12, "qemu-system-x86", [0, 0]);
+    let mut processes = Processes::new(host.0.path());
+    let first = processes.read(SAMPLES, |_| false).machines.remove(0);
+    assert_eq!((first.threads, &first.vcpus), (3, &BTreeMap::from([(0, vcpu(11, [1000, 100]))])));
+    assert_eq!(first.others, Times::default(), "what was before is not known to be anybody's");
+    host.thread(10, 10, "qemu-system-x86", [600, 6]);
+    host.thread(10, 11, "CPU 0/KVM", [3000, 300]);
+    // The second vCPU has got its name, and a thread for I/O has come.
+    host.thread(10, 12, "CPU 1/KVM", [70, 7]);
+    host.thread(10, 13, "worker", [30, 3]);
+    let second = processes.read(SAMPLES, |_| false).machines.remove(0);
+    assert_eq!(second.vcpus, BTreeMap::from([(0, vcpu(11, [3000, 300])), (1, vcpu(12, [70, 7]))]));
+    assert_eq!(second.others, times([130, 4]));
+    host.end_of_thread(10, 13);
+    host.thread(10, 10, "qemu-system-x86", [601, 6]);
+    assert_eq!(
+        processes.read(SAMPLES, |_| false).machines.remove(0).others,
+        times([131, 4]),
+        "it does not go back"
+    );
+}
+
+#[test]
+fn vcpus_wait_for_memory_from_when_they_are_first_seen() {
+    let host = Host(tempfile::tempdir().unwrap());
+    let wait = |ran: u64, ticks: u64| {
+        host.thread(10, 11, "CPU 0/KVM", [ran, 0]);
+        let rest = vec!["0"; 35].join(" ");
+        let stat = format!("11 (CPU 0/KVM) S {rest} 0 0 0 {ticks}\n");
+        fs::write(host.0.path().join("proc/10/task/11/stat"), stat).unwrap();
+    };
+    host.process(10, "/usr/bin/qemu-system-x86_64", &["qemu"]);
+    wait(1000, 500);
+    let mut processes = Processes::new(host.0.path());
+    let mut read = || processes.read(SAMPLES, |_| false).machines.remove(0).paged_ns;
+    assert_eq!(read(), None, "the kernel does not count it");
+    let sysctl = host.0.path().join("proc/sys/kernel/task_delayacct");
+    fs::create_dir_all(sysctl.parent().unwrap()).unwrap();
+    fs::write(sysctl, "1\n").unwrap();
+    assert_eq!(read(), Some(0), "what was before is not known");
+    wait(2000, 525);
+    assert_eq!(read(), Some(250_000_000));
+    wait(2000, 550);
+    assert_eq!(read(), Some(250_000_000), "a vCPU that has not run still waits");
+    wait(3000, 575);
+    assert_eq!(read(), Some(750_000_000));
+}
+
+#[test]
+fn throttled_time_is_that_of_the_groups_while_the_machine_is_in_them() {
+    let host = Host(tempfile::tempdir().unwrap());
+    let cpu = host.0.path().join("sys/fs/cgroup/cpu");
+    fs::create_dir_all(cpu.join("vm/inner")).unwrap();
+    fs::create_dir_all(cpu.join("other")).unwrap();
+    fs::write(cpu.join("cpu.shares"), "1024").unwrap();
+    let throttle = |group: &str, ns: u64| {
+        fs::write(cpu.join(group).join("cpu.stat"), format!("throttled_time {ns}\n")).unwrap();
+    };
+    let enter = |group: &str| {
+        fs::write(host.0.path().join("proc/10/cgroup"), format!("1:cpu:/{group}\n")).unwrap();
+    };
+    host.process(10, "/usr/bin/qemu-system-x86_64", &["qemu"]);
+    enter("vm/inner");
+    throttle("vm", 1000);
+    throttle("vm/inner", 70);
+    throttle("other", 5_000_000);
+    let mut processes = Processes::new(host.0.path());
+    let mut read = || processes.read(SAMPLES, |_| false).machines.remove(0).throttled_ns;
+    assert_eq!(read(), Some(0));
+    throttle("vm", 1200);
+    throttle("vm/inner", 75);
+    assert_eq!(read(), Some(205));
+    enter("other");
+    for _ in 0..LOOKS_PER_GROUPS {
+        read();
+    }
+    throttle("other", 5_000_001);
+    assert_eq!(read(), Some(206), "the past of a group is not the machine's");
+}
+
+#[test]
+fn threads_have_their_pcpu_and_their_times() {
+    let host = Host(tempfile::tempdir().unwrap());
+    host.process(7, "/usr/bin/qemu-system-x86_64", &["qemu"]);
+    host.thread(7, 7, "qemu) (x\u{1b}", [5, 1]);
+    host.thread(7, 8, "CPU 1/KVM", [100, 50]);
+    host.place(7, 8, "CPU 1/KVM", 3);
+    host.process(9, "/usr/sbin/cron", &["cron"]);
+    host.thread(9, 9, "cron", [3, 0]);
+    let mut processes = Processes::new(host.0.path());
+    let first = processes.read(PLACES, |_| false);
+    let of = |thread: &Thread| (thread.tid, thread.name.clone(), thread.vcpu, thread.cpu);
+    assert_eq!(
+        first.threads.iter().map(of).collect::<Vec<_>>(),
+        [
+            (7, "qemu) (x\u{fffd}".to_owned(), None, 0),
+            (8, "CPU 1/KVM".to_owned(), Some(1), 3),
+            (9, "cron".to_owned(), None, 0)
+        ]
+    );
+    assert_eq!((first.threads[1].times, first.threads[1].block_ticks), (times([100, 50]), 25));
+    host.thread(7, 8, "CPU 1/KVM", [200, 60]);
+    host.place(7, 8, "CPU 1/KVM", 2);
+    assert_eq!(processes.read(PLACES, |_| false).threads[1].cpu, 2);
+    // The kernel uses a number again.
+    fs::rename(host.0.path().join("proc/7"), host.0.path().join("ended")).unwrap();
+    host.process(7, "/usr/sbin/atd", &["atd"]);
+    let later = format!("7 (atd) S {} 79999 5\n", vec!["7"; 18].join(" "));
+    fs::write(host.0.path().join("proc/7/stat"), later).unwrap();
+    host.thread(7, 7, "atd", [5, 1]);
+    let last = processes.read(PLACES, |_| false);
+    assert_eq!((last.machines.len(), last.threads.len(), last.threads[0].name.as_str()), (0, 2, "atd"));
+    assert!(!delays_are_counted(host.0.path()));
+}
+
+#[test]
+fn a_thread_that_follows_another_one_is_found_although_their_number_stays() {
+    let host = Host(tempfile::tempdir().unwrap());
+    host.process(7, "/usr/bin/kvm", &["kvm"]);
+    host.thread(7, 7, "kvm", [5, 1]);
+    host.thread(7, 8, "worker", [5, 1]);
+    let mut processes = Processes::new(host.0.path());
+    for (gone, new) in [(8, 9), (9, 8)] {
+        processes.read(PLACES, |_| false);
+        host.end_of_thread(7, gone);
+        host.thread(7, new, "worker", [0, 0]);
+        let numbers: Vec<_> =
+            processes.read(PLACES, |_| false).threads.iter().map(|thread| thread.tid).collect();
+        assert_eq!(numbers, [7, new]);
+    }
+}
+
+#[test]
+fn a_reading_has_no_more_than_was_needed() {
+    let host = Host(tempfile::tempdir().unwrap());
+    host.process(7, "/usr/bin/kvm", &["kvm"]);
+    host.thread(7, 7, "kvm", [5, 1]);
+    host.thread(7, 8, "CPU 0/KVM", [100, 50]);
+    fs::write(host.0.path().join("proc/7/status"), "VmRSS: 7 kB\n").unwrap();
+    let mut processes = Processes::new(host.0.path());
+    let mut read = |needs| {
+        let mut found = processes.read(needs, |_| false);
+        (found.machines.remove(0), found.threads.len())
+    };
+    let (least, threads) = read(Needs::LEAST);
+    assert_eq!((least.threads, least.vcpus[&0], least.memory, threads), (2, vcpu(8, [0, 0]), None, 0));
+    let (sampled, threads) = read(SAMPLES);
+    assert_eq!((sampled.vcpus[&0], threads), (vcpu(8, [100, 50]), 0));
+    assert_eq!(sampled.memory.map(|memory| memory.resident), Some(7 << 10));
+    assert_eq!(read(PLACES).1, 2);
+    assert!(SAMPLES.covers(Needs::LEAST) && !SAMPLES.covers(PLACES));
+    assert!(SAMPLES.and(PLACES).covers(SAMPLES));
+}
+
+#[test]
+fn names_of_strangers_are_printable_and_short() {
+    let host = Host(tempfile::tempdir().unwrap());
+    let name = format!("guest=a\u{1b}]0;\u{202e}\n{}", "x".repeat(100_000));
+    host.process(7, "/tmp/kvm", &["kvm", "-uuid", "../../x\"} 1", "-name", &name]);
+    let machine = Processes::new(host.0.path()).read(Needs::LEAST, |_| false).machines.remove(0);
+    let name = machine.name.unwrap();
+    assert!(name.starts_with("a\u{fffd}]0;\u{fffd}\u{fffd}x") && name.ends_with("x…"), "{name}");
+    assert_eq!((name.chars().count(), machine.uuid), (MOST_NAME, None));
+    // A name behind the bound is not read, and one that is cut by it is shorter.
+    let line = "y".repeat(70_000);
+    host.process(8, "/tmp/kvm", &["kvm", &line, "-name", "late"]);
+    assert_eq!(Processes::new(host.0.path()).read(Needs::LEAST, |_| false).machines[1].name, None);
+}
+
+#[test]
+fn machines_of_others_are_bounded_and_the_oldest_come_first() {
+    let host = Host(tempfile::tempdir().unwrap());
+    for pid in 1..=u32::try_from(MOST_MACHINES).unwrap() + 3 {
+        host.process(pid, "/tmp/kvm", &["kvm"]);
+    }
+    let mut processes = Processes::new(host.0.path());
+    let is_own = |pid| pid == 1027;
+    let found = processes.read(Needs::LEAST, is_own);
+    assert_eq!((found.machines.len(), found.machines_left_out), (MOST_MACHINES + 1, 2));
+    // Processes began in the order of their text: 1099, 10099, … 99 behind the number.
+    let is_in = |pid| found.machines.iter().any(|machine| machine.pid == pid);
+    assert!(is_in(1) && is_in(1024) && is_in(1027) && !is_in(1025) && !is_in(1026));
+    // One that has more threads than all may have is left out, and no other.
+    let room = &mut Room { processes: 2, threads: 10 };
+    let known = |count| Known { count: Some(count), ..Known::default() };
+    assert_eq!([11, 4, 7, 6, 0].map(|count| room.take(&known(count))), [false, true, false, true, false]);
+}

@@ -1,0 +1,232 @@
+//! Threads of one process: how long each ran and waited, and on which pCPU.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use taut_api::printable::printable;
+
+use super::{Detail, is_looked_at};
+use crate::kernel::affinity;
+use crate::kernel::task::{self, Schedstat, Stat};
+
+/// Clock ticks per second of the files in `/proc`: the same on every architecture of Linux that
+/// KVM runs on.
+pub const TICKS_PER_S: u64 = 100;
+/// Most characters of a thread's name. Programs may set 15 bytes, and the kernel some more.
+const MOST_NAME: usize = 64;
+
+/// Most times in a reading that threads are listed again because one of them has ended. A program
+/// may begin and end threads all the time.
+const MOST_LISTS: u32 = 3;
+
+/// Times of threads since they began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Time that they ran, in nanoseconds.
+    pub ran_ns: u64,
+    /// Time that they were ready to run and waited for a pCPU, in nanoseconds.
+    pub waited_ns: u64,
+}
+
+/// A vCPU of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vcpu {
+    /// Its thread.
+    pub tid: u32,
+    /// Its times; none if nobody needed them.
+    pub times: Times,
+}
+
+/// A thread at one time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thread {
+    /// Its process.
+    pub pid: u32,
+    /// Its number.
+    pub tid: u32,
+    /// Its name, as the program has set it, but printable.
+    pub name: String,
+    /// Index of the vCPU, if its name is that of a vCPU's thread.
+    pub vcpu: Option<u32>,
+    /// True if it is a kernel thread.
+    pub kernel: bool,
+    /// The pCPU that it last ran on.
+    pub cpu: u32,
+    /// Its times.
+    pub times: Times,
+    /// Time that it waited for block devices, in clock ticks ([`TICKS_PER_S`]); 0 unless
+    /// [`delays_are_counted`].
+    pub block_ticks: u64,
+}
+
+/// Returns whether the kernel counts how long threads wait for block devices.
+pub fn delays_are_counted(root: &Path) -> bool {
+    let setting = fs::read_to_string(root.join("proc/sys/kernel/task_delayacct"));
+    setting.is_ok_and(|text| text.trim() == "1")
+}
+
+/// The threads of a process.
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    known: BTreeMap<u32, Known>,
+    /// Times of threads that are no vCPUs, from when they were first read.
+    others: Times,
+    /// Time that vCPUs waited for block devices, from when that was first read, in clock ticks.
+    paged_ticks: u64,
+    /// True if times were read before.
+    are_timed: bool,
+    /// Number of the reading.
+    round: u32,
+}
+
+/// A thread that was seen before.
+#[derive(Debug, Default)]
+struct Known {
+    /// Number of the reading in which it was last read.
+    round: u32,
+    /// Number of times that it was seen.
+    looks: u32,
+    vcpu: Option<u32>,
+    /// Its counters, once they were read.
+    counted: Option<Schedstat>,
+    /// Its file `stat` as it was when it had these counters.
+    stat: Option<Stat>,
+    /// Time that it had waited for block devices, in clock ticks, when that was last read of it as
+    /// a vCPU.
+    block_ticks: Option<u64>,
+}
+
+impl Threads {
+    /// Reads the threads of a process that has so many; with `paging`, also for how long its vCPUs
+    /// waited for block devices.
+    ///
+    /// They are listed only if their number has changed, or if one of them has ended: otherwise
+    /// there cannot be a new one.
+    pub(super) fn read(&mut self, process: &Path, count: Option<usize>, detail: Detail, paging: bool) {
+        let tasks = process.join("task");
+        self.round = self.round.wrapping_add(1);
+        if detail == Detail::Names || count != Some(self.known.len()) {
+            self.list(&tasks);
+        }
+        for _ in 0..MOST_LISTS {
+            if !self.read_each(&tasks, detail, paging) {
+                break;
+            }
+            self.list(&tasks);
+        }
+        self.are_timed |= detail >= Detail::Times;
+    }
+
+    fn list(&mut self, tasks: &Path) {
+        let mut before = std::mem::take(&mut self.known);
+        let numbers = task::numbers(tasks).into_iter();
+        self.known = numbers.map(|tid| (tid, before.remove(&tid).unwrap_or_default())).collect();
+    }
+
+    /// Reads the threads that were not read in this round. Returns whether one of them has ended.
+    fn read_each(&mut self, tasks: &Path, detail: Detail, paging: bool) -> bool {
+        let Self { known, others, paged_ticks, are_timed, round } = self;
+        let before = known.len();
+        known.retain(|tid, thread| {
+            if thread.round == *round {
+                return true;
+            }
+            thread.round = *round;
+            let last = thread.times();
+            let folder = tasks.join(tid.to_string());
+            let is_alive = thread.read(&folder, detail).is_some();
+            if is_alive && paging && thread.vcpu.is_some() {
+                *paged_ticks += thread.read_paging(&folder);
+            }
+            // A process that was there before has the past of its threads behind it.
+            if is_alive && thread.vcpu.is_none() && (last.is_some() || *are_timed) {
+                let (now, last) = (thread.times().unwrap_or_default(), last.unwrap_or_default());
+                others.ran_ns += now.ran_ns.saturating_sub(last.ran_ns);
+                others.waited_ns += now.waited_ns.saturating_sub(last.waited_ns);
+            }
+            is_alive
+        });
+        known.len() < before
+    }
+
+    /// Returns the numbers of the threads.
+    pub(super) fn numbers(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.known.keys().copied()
+    }
+
+    /// Returns the threads that are vCPUs.
+    pub(super) fn vcpus(&self) -> BTreeMap<u32, Vcpu> {
+        let vcpu = |(tid, known): (&u32, &Known)| {
+            Some((known.vcpu?, Vcpu { tid: *tid, times: known.times().unwrap_or_default() }))
+        };
+        self.known.iter().filter_map(vcpu).collect()
+    }
+
+    /// Returns the times of threads that are no vCPUs, from when they were first read.
+    pub(super) const fn others(&self) -> Times {
+        self.others
+    }
+
+    /// Returns the time that vCPUs waited for block devices, from when that was first read, in
+    /// nanoseconds.
+    pub(super) const fn paged_ns(&self) -> u64 {
+        self.paged_ticks * (1_000_000_000 / TICKS_PER_S)
+    }
+
+    /// Returns the threads whose places were read.
+    pub(super) fn all(&self, pid: u32) -> impl Iterator<Item = Thread> {
+        self.known.iter().filter_map(move |(tid, known)| {
+            let stat = known.stat.as_ref()?;
+            Some(Thread {
+                pid,
+                tid: *tid,
+                name: stat.name.clone(),
+                vcpu: known.vcpu,
+                kernel: stat.kernel,
+                cpu: stat.cpu,
+                times: known.times()?,
+                block_ticks: stat.block_ticks,
+            })
+        })
+    }
+}
+
+impl Known {
+    /// Reads the thread, unless it has ended.
+    fn read(&mut self, folder: &Path, detail: Detail) -> Option<()> {
+        if detail >= Detail::Times {
+            let counted = task::schedstat(folder)?;
+            if self.counted != Some(counted) {
+                self.counted = Some(counted);
+                self.stat = None;
+            }
+        }
+        self.looks = self.looks.saturating_add(1);
+        if detail == Detail::Places && self.stat.is_none() {
+            self.vcpu = affinity::vcpu_of(&self.read_stat(folder)?.name);
+        } else if detail < Detail::Places && is_looked_at(self.looks) {
+            self.vcpu = affinity::vcpu_of(&task::name(folder)?);
+        }
+        Some(())
+    }
+
+    /// Reads the file `stat`, and keeps it until the thread runs again.
+    fn read_stat(&mut self, folder: &Path) -> Option<&Stat> {
+        let stat = task::stat(folder)?;
+        Some(self.stat.insert(Stat { name: printable(&stat.name, MOST_NAME), ..stat }))
+    }
+
+    /// Returns the clock ticks that the thread has waited for block devices since the last call. A
+    /// thread whose wait has ended has run since then.
+    fn read_paging(&mut self, folder: &Path) -> u64 {
+        let known = self.stat.as_ref().map(|stat| stat.block_ticks);
+        let Some(now) = known.or_else(|| Some(self.read_stat(folder)?.block_ticks)) else { return 0 };
+        let past = self.block_ticks.replace(now).unwrap_or(now);
+        now.saturating_sub(past)
+    }
+
+    fn times(&self) -> Option<Times> {
+        self.counted.map(|Schedstat { ran_ns, waited_ns, .. }| Times { ran_ns, waited_ns })
+    }
+}
