@@ -1,9 +1,12 @@
 //! The audit record: who asked for which change, and what came of it.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
+use crate::Name;
 use crate::role::Role;
 
 /// One request that changes something, or was refused because its caller lacks the role.
@@ -25,16 +28,25 @@ pub struct AuditEntry {
     pub outcome: Option<AuditOutcome>,
 }
 
-/// The process that sent a request, as the kernel knows it. User, groups and process number are
-/// those of the moment in which it connected; the program is that of the moment in which the daemon
-/// accepted the connection.
+/// Sender of a request. A process on this host is described as the kernel knows it: user, groups and
+/// process number are those of the moment in which it connected; the program is that of the moment
+/// in which the daemon accepted the connection. Of a caller over TCP, token and address are known.
 #[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditCaller {
-    /// Effective user ID.
-    pub uid: u32,
-    /// Effective group ID.
-    pub gid: u32,
+    /// Effective user ID; absent for a caller over TCP.
+    #[serde(default)]
+    pub uid: Option<u32>,
+    /// Effective group ID; absent for a caller over TCP.
+    #[serde(default)]
+    pub gid: Option<u32>,
+    /// Name of the token that a caller over TCP has shown.
+    #[serde(default)]
+    pub token: Option<Name>,
+    /// IP address of a caller over TCP.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    pub address: Option<IpAddr>,
     /// User ID with which the session began that the process belongs to (`loginuid`); absent if
     /// there was no login.
     #[serde(default)]
@@ -115,13 +127,11 @@ mod tests {
     #[test]
     fn what_is_not_known_is_left_out() {
         let caller = AuditCaller {
-            uid: 1000,
-            gid: 100,
-            loginuid: None,
+            uid: Some(1000),
+            gid: Some(100),
             pid: Some(7),
-            start_time: None,
-            program: None,
             role: Some(Role::Define),
+            ..AuditCaller::default()
         };
         let text = r#"{"uid":1000,"gid":100,"pid":7,"role":"define"}"#;
         assert_eq!(serde_json::to_string(&caller).unwrap(), text);

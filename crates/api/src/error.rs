@@ -25,6 +25,8 @@ pub struct ApiError {
 pub enum ErrorKind {
     /// The request or file is wrong (400).
     Invalid,
+    /// The caller has shown no token that is valid (401).
+    Unauthenticated,
     /// The caller may not do this (403).
     Forbidden,
     /// No resource has that name (404).
@@ -35,6 +37,8 @@ pub enum ErrorKind {
     Changed,
     /// The plan refused the request: missing resources or a rule (422).
     Refused,
+    /// The caller has asked too often, or too much at a time (429).
+    TooMany,
     /// The host lacks something: privileges, QEMU, space (503).
     Unavailable,
     /// A fault of taut (500).
@@ -43,13 +47,15 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// All classes.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Invalid,
+        Self::Unauthenticated,
         Self::Forbidden,
         Self::NotFound,
         Self::Conflict,
         Self::Changed,
         Self::Refused,
+        Self::TooMany,
         Self::Unavailable,
         Self::Internal,
     ];
@@ -58,11 +64,13 @@ impl ErrorKind {
     pub const fn code(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",
+            Self::Unauthenticated => "unauthenticated",
             Self::Forbidden => "forbidden",
             Self::NotFound => "not-found",
             Self::Conflict => "conflict",
             Self::Changed => "changed",
             Self::Refused => "refused",
+            Self::TooMany => "too-many",
             Self::Unavailable => "unavailable",
             Self::Internal => "internal",
         }
@@ -77,11 +85,13 @@ impl ErrorKind {
     pub const fn http_status(self) -> u16 {
         match self {
             Self::Invalid => 400,
+            Self::Unauthenticated => 401,
             Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::Conflict => 409,
             Self::Changed => 412,
             Self::Refused => 422,
+            Self::TooMany => 429,
             Self::Internal => 500,
             Self::Unavailable => 503,
         }

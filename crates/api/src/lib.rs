@@ -5,8 +5,8 @@
 //! * **user ↔ `tautd`**: JSON documents over HTTP. [`path`] has the routes, [`route`] the bodies,
 //!   [`patch`] the changes of a VM; the documents are in [`vm`], [`vmci`], [`network`],
 //!   [`network_io`], [`mirror`], [`multicast`], [`teaming`], [`uplink`], [`pnic`], [`event`],
-//!   [`audit`], [`host`], [`kvm`], [`statistics`], [`tune`] and [`error`]. [`role`] says who may
-//!   use which.
+//!   [`audit`], [`token`], [`host`], [`kvm`], [`statistics`], [`tune`] and [`error`]. [`role`] says
+//!   who may use which.
 //! * **`tautd` ↔ `taut-fabric`**: [`fabric`], as framed messages with file descriptors over a Unix
 //!   socket.
 //!
@@ -58,6 +58,7 @@ pub mod shares;
 pub mod statistics;
 pub mod teaming;
 mod text;
+pub mod token;
 pub mod tune;
 pub mod units;
 pub mod uplink;

@@ -92,6 +92,10 @@ pub const EVENTS: &str = "/v1/events";
 pub const AUDIT: &str = "/v1/audit";
 /// Check of the audit record's hash chain.
 pub const AUDIT_CHECK: &str = "/v1/audit/check";
+/// All tokens for access over TCP.
+pub const TOKENS: &str = "/v1/tokens";
+/// One token.
+pub const TOKEN: NamedPath = NamedPath("/v1/tokens/{name}");
 /// The host.
 pub const HOST: &str = "/v1/host";
 /// Settings of the host.

@@ -16,6 +16,7 @@ use crate::network::{
 use crate::pnic::{PnicSettings, PnicStatus};
 use crate::role::Role;
 use crate::shaping::PortShaping;
+use crate::token::RemoteInfo;
 use crate::uplink::{UplinkSpec, UplinkStatus};
 use crate::vm::{Power, VmDesired, VmStatus};
 use crate::{Coalescing, Document, GuestMac, MacAddr, Name};
@@ -162,14 +163,21 @@ pub struct DaemonInfo {
     /// The caller, as the daemon sees it; absent from earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<CallerInfo>,
+    /// Access over TCP; absent if it is off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<RemoteInfo>,
 }
 
 /// Sender of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallerInfo {
-    /// User ID.
-    pub uid: u32,
-    /// Role that the roles file gives the user.
+    /// User ID; absent for a caller over TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// Name of the token that a caller over TCP has shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Name>,
+    /// Role that the roles file gives the user, or that the token has.
     pub role: Role,
 }
 

@@ -10,6 +10,9 @@ use crate::{asset, guide, text};
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
      img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
+/// Address that ends a session.
+pub const LOGOUT: &str = "/logout";
+
 /// Seconds after which a browser without script loads a page without a form again.
 const REFRESH_S: u32 = 30;
 
@@ -20,10 +23,12 @@ pub struct Frame {
     pub hostname: String,
     /// Version of the daemon.
     pub version: String,
-    /// User ID of the caller.
-    pub uid: u32,
+    /// Name of the caller, such as `user 0`; empty if it is not known.
+    pub user: String,
     /// Role of the caller; absent without one.
     pub role: Option<Role>,
+    /// True if the caller has logged in, and can log out.
+    pub can_log_out: bool,
 }
 
 /// Parts of the navigation.
@@ -118,12 +123,15 @@ impl Frame {
                                 li { a href=(part.address()) aria-current=[current] { (part.name()) } }
                             }
                         } }
-                        p.who {
-                            "user " (self.uid)
+                        @if !self.user.is_empty() { p.who {
+                            (self.user)
                             @match self.role {
                                 Some(role) => { ", role " b { (role) } }
                                 None => { ", no role" }
                             }
+                        } }
+                        @if self.can_log_out {
+                            form method="post" action=(LOGOUT) { button type="submit" { "Log out" } }
                         }
                     }
                     main #content tabindex="-1" {
@@ -146,9 +154,11 @@ impl Frame {
     /// Renders an error as a page.
     pub fn error(&self, status: u16, error: &ApiError) -> String {
         let title = match status {
+            401 => "Not logged in",
             403 => "Not allowed",
             404 => "Not found",
             405 => "Not possible",
+            429 => "Too many requests",
             500.. => "Something failed",
             _ => "Refused",
         };

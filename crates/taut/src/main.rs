@@ -78,6 +78,9 @@ enum Command {
     Events(commands::events::Args),
     /// Print who changed what, or check that record
     Audit(commands::audit::Args),
+    /// Make, list and delete tokens for access over TCP
+    #[command(subcommand)]
+    Token(commands::token::Command),
     /// Measure between VMs, microguests, network namespaces and the host
     #[command(subcommand)]
     Bench(bench::Command),
@@ -139,6 +142,7 @@ fn run(cli: Cli) -> Result<ExitCode, ApiError> {
         Command::Vmci(command) => commands::vmci::run(&command, &client, format),
         Command::Events(args) => commands::events::run(&args, &client, format),
         Command::Audit(args) => commands::audit::run(&args, &client, format),
+        Command::Token(command) => commands::token::run(command, &client, out),
         Command::Bench(command) => bench::run(command, &client, format),
         Command::Host(command) => commands::host::run(&command, &client, out),
         Command::Latency(args) => commands::latency::run(&args, &client, format),

@@ -1,5 +1,6 @@
 //! Command line of `tautd`.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, ValueEnum};
@@ -37,6 +38,16 @@ pub(crate) struct Args {
     /// /etc/taut/roles.toml, if there is one]
     #[arg(long, value_name = "FILE")]
     pub(crate) roles: Option<PathBuf>,
+    /// Address and port on which to serve the API and the page over TLS as well, to callers with a
+    /// token (`taut token create`), such as 192.0.2.7:8443 [default: not over TCP]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// File with the certificate for --listen in PEM [default: a self-signed one in --state-dir]
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "listen"])]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// File with the key of that certificate in PEM
+    #[arg(long, value_name = "FILE", requires_all = ["tls_cert", "listen"])]
+    pub(crate) tls_key: Option<PathBuf>,
     /// pCPUs to bind the fabric's workers to, one worker each, such as 2,3 [default: one unbound
     /// worker]
     #[arg(long, value_name = "CPUS", value_delimiter = ',', value_parser = number)]

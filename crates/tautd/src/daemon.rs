@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::placement::Numbers;
+use taut_api::token::RemoteInfo;
 use taut_host::enforce::Enforcer;
 use taut_host::kernel::topology::{self, Topology};
 use taut_host::ledger::Ledger;
@@ -30,8 +31,10 @@ use crate::fabric::{Fabric, Paths, counters::Counters};
 use crate::http::{self, App};
 use crate::inbox::{Inbox, Message};
 use crate::page;
+use crate::page::guard::Way;
 use crate::process::OomScore;
 use crate::reconcile::{Parts, Reconciler};
+use crate::remote::Remote;
 use crate::statistics::{Sources, Statistics};
 use crate::store::Store;
 use crate::vms::Vms;
@@ -78,7 +81,9 @@ pub(crate) fn run(args: &Args) -> Result<(), ApiError> {
 /// ends.
 async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     let (inbox, messages) = Inbox::new();
-    let (parts, app) = prepare(args, run_dir, &inbox)?;
+    let (parts, mut app) = prepare(args, run_dir, &inbox)?;
+    let remote = remote(args, &app.state_dir)?;
+    app.remote.info = remote.as_ref().map(Remote::info);
     let sockets = ["tautd.sock", "page.sock"].map(|name| app.run_dir.join(name));
     let group = app.roles.members().group;
     let [listener, page_listener] = [listen(&sockets[0], group)?, listen(&sockets[1], group)?];
@@ -101,9 +106,19 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     let app = Arc::new(app);
     let until_end = http::read_roles_at_hangup(app.clone(), sockets.to_vec())
         .map_err(|error| cannot("listen for signals", &error))?;
+    let remote = remote.map(|remote| remote.start(app.clone())).transpose();
+    let remote = remote.map_err(|error| cannot("start the thread for access over TCP", &error))?;
+    if let Some(RemoteInfo { address, fingerprint, .. }) = &app.remote.info {
+        tracing::info!(%address, fingerprint, "answering over TCP");
+    }
     let answered = http::serve(listener, http::router(app.clone()), app.clone(), end);
-    let shown = http::serve(page_listener, page::router(&app), app.clone(), page_end);
+    let shown = http::serve(page_listener, page::router(&app, Way::Socket), app.clone(), page_end);
     tokio::try_join!(answered, shown).map_err(|error| cannot("answer requests", &error))?;
+    if let Some(remote) = remote {
+        // Its end may take seconds, in which other tasks go on.
+        let ended = tokio::task::spawn_blocking(|| remote.end()).await;
+        ended.map_err(|error| cannot("end access over TCP", &error))?;
+    }
     until_signal.abort();
     until_end.abort();
     for socket in &sockets {
@@ -124,6 +139,13 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
             "report this fault with the lines above; VMs and their traffic go on",
         ),
     }
+}
+
+/// Prepares the access over TCP, if it is wanted.
+fn remote(args: &Args, state_dir: &Path) -> Result<Option<Remote>, ApiError> {
+    let Some(listen) = args.listen else { return Ok(None) };
+    let files = args.tls_cert.clone().zip(args.tls_key.clone());
+    Remote::open(listen, files, state_dir).map(Some)
 }
 
 /// Opens the store and reads what earlier daemons left: VMs, changes on the host, counters.
@@ -179,6 +201,7 @@ fn prepare(args: &Args, run_dir: PathBuf, inbox: &Inbox) -> Result<(Parts, App),
         roles,
         audit: Audit::start(&state_dir).map_err(|error| cannot("open its audit record", &error))?,
         forbidden: AtomicU64::new(0),
+        remote: http::Remote::default(),
         captures: Captures::default(),
         run_dir,
         state_dir,

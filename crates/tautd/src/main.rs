@@ -1,7 +1,8 @@
 //! The daemon `tautd`: stores what users want, observes the host, and makes it so.
 //!
 //! The modules are layers, from the bottom up: small shared ones (`process`, `inbox`, `external`,
-//! `listen`, `netns`), `store` and `board`, `vms`, `fabric`, `reconcile`, `http`, `daemon`.
+//! `listen`, `netns`), `store` and `board`, `vms`, `fabric`, `reconcile`, `http`, `page`, `remote`,
+//! `daemon`.
 //!
 //! The daemon may be killed at any moment. VMs and the fabric go on, and the next daemon adopts
 //! them.
@@ -25,6 +26,7 @@ mod netns;
 mod page;
 mod process;
 mod reconcile;
+mod remote;
 mod statistics;
 mod status;
 mod store;

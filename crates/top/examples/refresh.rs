@@ -118,7 +118,9 @@ fn measure(machines: u32, threads: &str, count: u32, rounds: usize) -> Result<()
     }
     print_times("CSV of all views", &mut reader, all, rounds, |before, now| {
         let rates = rates::between(before, now);
-        View::ALL.into_iter().all(|view| !csv::header(view).is_empty() && csv::lines(view, &rates).len() < 1 << 30)
+        View::ALL
+            .into_iter()
+            .all(|view| !csv::header(view).is_empty() && csv::lines(view, &rates).len() < 1 << 30)
     })
 }
 

@@ -31,6 +31,7 @@ mod pnic;
 mod policy;
 mod preload;
 mod queue_pairs;
+mod remote;
 mod settings;
 mod shape;
 mod shares;

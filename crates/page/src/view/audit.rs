@@ -52,7 +52,10 @@ fn table(entries: &[AuditEntry]) -> Markup {
                     td.time { (text::time(entry.at_ms)) }
                     td { (user(&entry.caller)) }
                     td.message {
-                        (text::shown(entry.caller.program.as_deref().unwrap_or("not known")))
+                        @match entry.caller.address {
+                            Some(address) => { "from " (address) }
+                            None => (text::shown(entry.caller.program.as_deref().unwrap_or("not known"))),
+                        }
                         @if let Some(pid) = entry.caller.pid { ", process " (pid) }
                     }
                     td.message { (entry.method) " " (text::shown(&entry.path)) }
@@ -65,8 +68,12 @@ fn table(entries: &[AuditEntry]) -> Markup {
 
 fn user(caller: &AuditCaller) -> Markup {
     html! {
-        (caller.uid)
-        @if let Some(login) = caller.loginuid.filter(|login| *login != caller.uid) {
+        @match (&caller.token, caller.uid) {
+            (Some(token), _) => { "token " (token) }
+            (None, Some(uid)) => (uid),
+            (None, None) => { "not known" }
+        }
+        @if let Some(login) = caller.loginuid.filter(|login| Some(*login) != caller.uid) {
             ", logged in as " (login)
         }
         @match caller.role { Some(role) => { ", " (role) }, None => ", no role" }

@@ -5,6 +5,7 @@ pub mod events;
 mod evidence;
 pub mod guide;
 pub mod host;
+pub mod login;
 pub mod networks;
 pub mod port;
 pub mod portgroup;

@@ -9,7 +9,7 @@ use taut_api::role::Role;
 use taut_api::statistics::{Period, Series};
 use taut_api::{ApiError, Name};
 
-use super::{audit, events, guide, host, networks, port, portgroup, process, sockets, vm, vms};
+use super::{audit, events, guide, host, login, networks, port, portgroup, process, sockets, vm, vms};
 use crate::asset::{self, Asset};
 use crate::form::{Fields, fields_of};
 use crate::frame::Frame;
@@ -280,4 +280,23 @@ fn the_longest_names_are_shown_in_full_beside_the_drawing() {
     view.portgroups[0].name = name.clone();
     let page = networks::page(&frame(Role::View), &view);
     assert!(page.contains(name.as_str()) && page.contains(&format!("{}…", "n".repeat(35))));
+}
+
+#[test]
+fn the_log_in_page_tells_nothing_about_the_host() {
+    let page = checked(&login::page(None));
+    assert!(!page.contains("esx1") && !page.contains("user "), "{page}");
+    let error = ApiError::new(ErrorKind::Unauthenticated, "this token is not valid", "ask for another one");
+    let again = checked(&login::page(Some(&error)));
+    assert!(again.contains("role=\"alert\"") && again.contains("this token is not valid"), "{again}");
+    insta::assert_snapshot!(page);
+}
+
+#[test]
+fn who_has_logged_in_can_log_out() {
+    let mut logged_in = Frame { user: "token `ci`".to_owned(), can_log_out: true, ..frame(Role::View) };
+    let page = checked(&vms::page(&logged_in, &list(vms::Order::Name)));
+    assert!(page.contains("action=\"/logout\"") && page.contains("token `ci`, role"), "{page}");
+    logged_in.can_log_out = false;
+    assert!(!vms::page(&logged_in, &list(vms::Order::Name)).contains("/logout"));
 }

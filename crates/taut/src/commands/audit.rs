@@ -61,7 +61,7 @@ fn verify(args: &Args, client: &Client, format: Format) -> Outcome {
 
 fn table(entries: &[AuditEntry]) -> String {
     let rows: Vec<_> = entries.iter().map(row).collect();
-    output::table(["SEQ", "TIME", "UID", "PID", "PROGRAM", "REQUEST", "STATUS", "RESULT"], &rows)
+    output::table(["SEQ", "TIME", "CALLER", "PID", "PROGRAM", "REQUEST", "STATUS", "RESULT"], &rows)
 }
 
 fn row(entry: &AuditEntry) -> [String; 8] {
@@ -78,9 +78,15 @@ fn row(entry: &AuditEntry) -> [String; 8] {
     [
         seq.to_string(),
         Utc::from_ms(*at_ms).to_string(),
-        caller.uid.to_string(),
+        match (&caller.token, caller.uid) {
+            (Some(token), _) => format!("token {token}"),
+            (None, uid) => uid.map_or_else(unknown, |uid| uid.to_string()),
+        },
         caller.pid.map_or_else(unknown, |pid| pid.to_string()),
-        caller.program.clone().unwrap_or_else(unknown),
+        match (&caller.program, caller.address) {
+            (Some(program), _) => program.clone(),
+            (None, address) => address.map_or_else(unknown, |address| address.to_string()),
+        },
         format!("{method} {path}"),
         outcome.as_ref().map_or("-".to_owned(), |outcome| outcome.status.to_string()),
         result,
@@ -100,12 +106,16 @@ mod tests {
                            "document": { "subject": "portgroup/lan", "revision": 3 } } },
             { "seq": 8, "at_ms": 1_709_210_097_000_u64, "method": "POST", "path": "/v1/shutdown",
               "caller": { "uid": 0, "gid": 0 } },
+            { "seq": 9, "at_ms": 1_709_210_098_000_u64, "method": "DELETE", "path": "/v1/tokens/old",
+              "caller": { "token": "ci", "address": "192.0.2.1", "role": "admin" },
+              "outcome": { "at_ms": 1_709_210_098_800_u64, "status": 204 } },
         ]);
         let entries: Vec<AuditEntry> = serde_json::from_value(entries).unwrap();
         insta::assert_snapshot!(table(&entries), @r"
-        SEQ  TIME                   UID  PID      PROGRAM        REQUEST                 STATUS  RESULT
-          7  2024-02-29 12:34:56Z  1000  4711     /usr/bin/taut  PUT /v1/portgroups/lan     200  portgroup/lan, revision 3
-          8  2024-02-29 12:34:57Z     0  unknown  unknown        POST /v1/shutdown            -  not known: not answered yet, or the daemon was killed
+        SEQ  TIME                  CALLER    PID      PROGRAM        REQUEST                 STATUS  RESULT
+          7  2024-02-29 12:34:56Z  1000      4711     /usr/bin/taut  PUT /v1/portgroups/lan     200  portgroup/lan, revision 3
+          8  2024-02-29 12:34:57Z  0         unknown  unknown        POST /v1/shutdown            -  not known: not answered yet, or the daemon was killed
+          9  2024-02-29 12:34:58Z  token ci  unknown  192.0.2.1      DELETE /v1/tokens/old      204
         ");
     }
 }

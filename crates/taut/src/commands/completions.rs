@@ -111,6 +111,7 @@ fn source(parent: &str, command: &str, arg: &Arg) -> Option<Source> {
         ("uplink", "show" | "set" | "remove", "name") => Some(path::UPLINKS),
         ("pnic", "reset", "name") => Some(path::PNICS),
         ("port", "show", "port") | ("taut", "capture", "port") => Some(path::PORTS),
+        ("token", "delete", "name") => Some(path::TOKENS),
         ("port", _, "name") => Some(path::EXTERNAL_PORTS),
         ("bench", _, _) if is_name => Some(path::VMS),
         _ => None,

@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::path;
-use taut_api::route::{DaemonInfo, Shutdown, UpgradedFabric, WorkerInfo};
+use taut_api::route::{CallerInfo, DaemonInfo, Shutdown, UpgradedFabric, WorkerInfo};
 
 use crate::client::Client;
 use crate::output::{self, Format, Outcome, Output};
@@ -51,13 +51,24 @@ fn show(client: &Client, format: Format) -> Outcome {
             ("fabric starts", daemon.fabric_starts.to_string()),
             ("revision", daemon.revision.to_string()),
             ("state", daemon.state_dir.clone()),
-            ("you", daemon.caller.map(|you| format!("user {}, {}", you.uid, you.role)).unwrap_or_default()),
+            ("tcp", daemon.remote.as_ref().map(|tcp| tcp.address.to_string()).unwrap_or_default()),
+            ("sha256", daemon.remote.as_ref().map(|tcp| tcp.fingerprint.clone()).unwrap_or_default()),
+            ("you", daemon.caller.as_ref().map(you).unwrap_or_default()),
         ]);
         text += "\n";
         text += &workers(&daemon.workers);
         text
     });
     Ok(())
+}
+
+/// Describes the caller.
+fn you(you: &CallerInfo) -> String {
+    match (&you.token, you.uid) {
+        (Some(token), _) => format!("token {token}, {}", you.role),
+        (None, Some(uid)) => format!("user {uid}, {}", you.role),
+        (None, None) => you.role.to_string(),
+    }
 }
 
 /// Renders the fabric's workers with their counters since the fabric started.

@@ -22,6 +22,7 @@ pub(crate) mod port;
 pub(crate) mod portgroup;
 pub(crate) mod shaping;
 pub(crate) mod teaming;
+pub(crate) mod token;
 pub(crate) mod top;
 mod tune;
 pub(crate) mod uplink;

@@ -1,7 +1,8 @@
-//! The process at the other end of a connection to the API.
+//! The sender of a request: the process at the other end of a Unix socket, or the holder of a token.
 
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,11 +10,13 @@ use std::sync::Arc;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use taut_api::Name;
 use taut_api::audit::AuditCaller;
 use taut_api::role::Role;
 
 use super::peer_groups::peer_groups;
 use super::rights::Rights;
+use super::roles::Roles;
 use crate::process::start_time;
 
 /// Longest text that is kept of a program's path and name.
@@ -21,9 +24,25 @@ const MOST_PROGRAM: usize = 256;
 /// The `loginuid` of a process without a login.
 const NO_LOGIN: u32 = u32::MAX;
 
-/// Who sent a request. All requests of a connection have the same caller.
+/// Sender of a request. All requests of a connection to a Unix socket have the same caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Caller(Arc<Peer>);
+pub(crate) struct Caller(Arc<Origin>);
+
+#[derive(Debug, PartialEq, Eq)]
+enum Origin {
+    Process(Peer),
+    Token(Bearer),
+}
+
+/// Holder of a token, who has connected over TCP.
+#[derive(Debug, PartialEq, Eq)]
+struct Bearer {
+    /// Name of the token.
+    token: Name,
+    /// Its role.
+    role: Role,
+    address: IpAddr,
+}
 
 /// A process that has connected.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,36 +72,80 @@ impl Caller {
         // belong to another one by now.
         let pidfd = getsockopt(socket, PeerPidfd).ok();
         let program = pid.zip(pidfd).and_then(|(pid, pidfd)| Program::of(pid, &pidfd));
-        Ok(Self(Arc::new(Peer { rights, pid, program })))
+        Ok(Self(Arc::new(Origin::Process(Peer { rights, pid, program }))))
+    }
+
+    /// Returns the caller who has shown a token over TCP.
+    pub(crate) fn of_token(token: Name, role: Role, address: IpAddr) -> Self {
+        Self(Arc::new(Origin::Token(Bearer { token, role, address })))
     }
 
     /// Returns a caller with these rights and without a process.
     #[cfg(test)]
     pub(crate) fn with_rights(rights: Rights) -> Self {
-        Self(Arc::new(Peer { rights, pid: None, program: None }))
+        Self(Arc::new(Origin::Process(Peer { rights, pid: None, program: None })))
     }
 
-    /// Returns the caller's user and groups.
-    pub(crate) fn rights(&self) -> &Rights {
-        &self.0.rights
+    /// Returns the caller's role: as the roles file says, or that of the token.
+    pub(crate) fn role(&self, roles: &Roles) -> Option<Role> {
+        match &*self.0 {
+            Origin::Process(peer) => roles.of(&peer.rights),
+            Origin::Token(bearer) => Some(bearer.role),
+        }
     }
 
-    /// Returns the caller's user ID.
-    pub(crate) fn uid(&self) -> u32 {
-        self.0.rights.uid
+    /// Returns the caller's user and groups. Who comes over TCP is no user of this host, and has
+    /// the rights of nobody.
+    pub(crate) fn rights(&self) -> Rights {
+        match &*self.0 {
+            Origin::Process(peer) => peer.rights.clone(),
+            Origin::Token(_) => Rights::nobody(),
+        }
+    }
+
+    /// Returns the caller's user ID; `None` over TCP.
+    pub(crate) fn uid(&self) -> Option<u32> {
+        match &*self.0 {
+            Origin::Process(peer) => Some(peer.rights.uid),
+            Origin::Token(_) => None,
+        }
+    }
+
+    /// Returns the name of the token that the caller has shown over TCP.
+    pub(crate) fn token(&self) -> Option<&Name> {
+        match &*self.0 {
+            Origin::Process(_) => None,
+            Origin::Token(bearer) => Some(&bearer.token),
+        }
+    }
+
+    /// Returns the caller's name for messages.
+    pub(crate) fn describe(&self) -> String {
+        match &*self.0 {
+            Origin::Process(peer) => format!("user {}", peer.rights.uid),
+            Origin::Token(bearer) => format!("token `{}`", bearer.token),
+        }
     }
 
     /// Returns what the audit record says of the caller.
     pub(crate) fn for_audit(&self, role: Option<Role>) -> AuditCaller {
-        let Peer { rights, pid, program } = &*self.0;
-        AuditCaller {
-            uid: rights.uid,
-            gid: rights.gid,
-            loginuid: program.as_ref().and_then(|program| program.loginuid),
-            pid: *pid,
-            start_time: program.as_ref().map(|program| program.start_time),
-            program: program.as_ref().map(|program| program.text.clone()),
-            role,
+        match &*self.0 {
+            Origin::Process(Peer { rights, pid, program }) => AuditCaller {
+                uid: Some(rights.uid),
+                gid: Some(rights.gid),
+                loginuid: program.as_ref().and_then(|program| program.loginuid),
+                pid: *pid,
+                start_time: program.as_ref().map(|program| program.start_time),
+                program: program.as_ref().map(|program| program.text.clone()),
+                role,
+                ..AuditCaller::default()
+            },
+            Origin::Token(Bearer { token, address, .. }) => AuditCaller {
+                token: Some(token.clone()),
+                address: Some(*address),
+                role,
+                ..AuditCaller::default()
+            },
         }
     }
 }
@@ -138,13 +201,24 @@ mod tests {
         let (a, _b) = UnixStream::pair().unwrap();
         let caller = Caller::of(&a).unwrap();
         let told = caller.for_audit(Some(Role::View));
-        assert_eq!(told.uid, rustix::process::geteuid().as_raw());
+        assert_eq!(told.uid, Some(rustix::process::geteuid().as_raw()));
         assert_eq!((told.pid, told.role), (Some(std::process::id()), Some(Role::View)));
         // The kernel of this host may not tell.
         if let Some(program) = told.program {
             assert!(program.contains("tautd"), "{program}");
             assert!(told.start_time.is_some_and(|ticks| ticks > 0));
         }
+    }
+
+    #[test]
+    fn who_shows_a_token_has_its_role_and_no_rights() {
+        let address = IpAddr::from([192, 0, 2, 1]);
+        let caller = Caller::of_token("ci".parse().unwrap(), Role::Admin, address);
+        let roles = Roles::of_users([(Rights::nobody().uid, Role::View)]);
+        assert_eq!((caller.role(&roles), caller.uid()), (Some(Role::Admin), None));
+        assert!(!caller.rights().are_roots() && caller.rights().groups.is_empty());
+        let told = caller.for_audit(Some(Role::Admin));
+        assert_eq!((told.token.as_ref(), told.address, told.uid), (caller.token(), Some(address), None));
     }
 
     #[test]

@@ -127,17 +127,17 @@ impl Listener for Callers {
                     continue;
                 }
             };
-            let stream = Stream { socket: Some(stream), queue: self.queue(caller.uid()) };
+            let uid = caller.rights().uid;
+            let stream = Stream { socket: Some(stream), queue: self.queue(uid) };
             if let Err(error) = stream.socket.as_ref().map_or(Ok(()), keep_urgent) {
                 self.tell_closed(&error.to_string());
                 continue;
             }
             if stream.queue.is_clogged() {
-                let uid = caller.uid();
                 self.tell_closed(&format!("descriptors that user {uid} has sent cannot be closed"));
                 continue;
             }
-            match self.connections.take(caller.uid()) {
+            match self.connections.take(uid) {
                 Ok(place) => return (Connection { stream, _place: place }, caller),
                 Err(why) => self.tell_closed(&why),
             }
@@ -282,7 +282,7 @@ mod tests {
         let (connected, (_connection, caller)) =
             tokio::join!(UnixStream::connect(&path), Listener::accept(&mut callers));
         connected.unwrap();
-        assert_eq!(caller.uid(), rustix::process::geteuid().as_raw());
+        assert_eq!(caller.uid(), Some(rustix::process::geteuid().as_raw()));
     }
 
     /// Sends a byte and a descriptor, of which no other reference is left.

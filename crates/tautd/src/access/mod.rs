@@ -5,6 +5,8 @@
 //! - [`roles`] maps users and groups to roles, from a file.
 //! - [`rights`] lends a thread the permissions of a user; [`files`] opens a VM's files with them.
 //! - [`ids`] finds users and groups by name, and refuses groups of which a user is no member.
+//! - [`tokens`] finds the token that a caller over TCP shows, and [`turned_away`] counts whom TCP has
+//!   refused.
 //! - [`audit`] records each change before it is made, and its outcome before it is answered.
 
 pub(crate) mod audit;
@@ -15,3 +17,5 @@ pub(crate) mod listener;
 mod peer_groups;
 pub(crate) mod rights;
 pub(crate) mod roles;
+pub(crate) mod tokens;
+pub(crate) mod turned_away;

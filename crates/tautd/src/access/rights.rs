@@ -64,6 +64,11 @@ impl Rights {
         Self { uid: 0, gid: 0, groups: Vec::new() }
     }
 
+    /// Returns the rights of the kernel's overflow user, who owns nothing, without groups.
+    pub(crate) const fn nobody() -> Self {
+        Self { uid: 65_534, gid: 65_534, groups: Vec::new() }
+    }
+
     /// Returns whether these are root's.
     pub(crate) const fn are_roots(&self) -> bool {
         self.uid == 0

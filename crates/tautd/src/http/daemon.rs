@@ -30,7 +30,7 @@ pub(super) async fn show_daemon(
     ConnectInfo(caller): ConnectInfo<Caller>,
 ) -> Result<Json<DaemonInfo>, Failure> {
     let (state, seen) = app.look();
-    let role = app.roles.of(caller.rights());
+    let role = caller.role(&app.roles);
     Ok(Json(DaemonInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -42,7 +42,8 @@ pub(super) async fn show_daemon(
         reconciled: seen.in_force,
         state_dir: app.state_dir.display().to_string(),
         workers: workers(&app)?,
-        caller: role.map(|role| CallerInfo { uid: caller.uid(), role }),
+        caller: role.map(|role| CallerInfo { uid: caller.uid(), token: caller.token().cloned(), role }),
+        remote: app.remote.info.clone(),
     }))
 }
 

@@ -10,6 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use taut_api::ApiError;
 use taut_api::audit::{AuditOutcome, AuditedDocument};
+use taut_api::error::ErrorKind;
 use taut_api::event::Level;
 use taut_api::role::Role;
 
@@ -34,6 +35,8 @@ pub(super) struct Gate {
     pub(super) role: Role,
     /// Requests are recorded although they change nothing.
     pub(super) is_recorded: bool,
+    /// Requests over TCP are refused.
+    pub(super) is_local: bool,
 }
 
 /// Place for the document that a request has written. A request writes one at most.
@@ -59,17 +62,23 @@ impl Written {
 /// Lets a request pass if its caller has the role. A change is recorded before it is made, and its
 /// outcome before it is answered. So is a request to read what is not for everybody.
 pub(super) async fn pass(
-    State(Gate { app, role, is_recorded }): State<Gate>,
+    State(Gate { app, role, is_recorded, is_local }): State<Gate>,
     ConnectInfo(caller): ConnectInfo<Caller>,
     request: Request,
     next: Next,
 ) -> Response {
-    let has = app.roles.of(caller.rights());
+    let has = caller.role(&app.roles);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let asked = || Asked::now(caller.for_audit(has), method.as_str(), &path);
     if has < Some(role) {
-        let quoted: String = path.chars().take(MOST_QUOTED).collect();
-        let error = app.roles.refusal(caller.rights(), has, role, &format!("{method} {quoted}"));
+        let error = app.roles.refusal(&caller, role, &format!("{method} {}", quoted(&path)));
+        refuse(&app, asked(), error).await
+    } else if is_local && caller.token().is_some() {
+        let error = ApiError::new(
+            ErrorKind::Forbidden,
+            format!("{method} {} is not possible over TCP", quoted(&path)),
+            "do it on the host: it opens a file there, for which a user has to have the rights",
+        );
         refuse(&app, asked(), error).await
     } else if !is_recorded && matches!(method, Method::GET | Method::HEAD) {
         next.run(request).await
@@ -79,6 +88,11 @@ pub(super) async fn pass(
         let change = tokio::spawn(record(app, asked, async move { next.run(request).await }));
         change.await.unwrap_or_else(|error| panicked(&error))
     }
+}
+
+/// Returns the beginning of a path.
+fn quoted(path: &str) -> String {
+    path.chars().take(MOST_QUOTED).collect()
 }
 
 /// Counts and records a request that is refused because of its caller's role.

@@ -22,6 +22,7 @@ mod serve;
 mod statistics;
 mod table;
 pub(crate) mod threads;
+mod tokens;
 mod vmci;
 mod vms;
 
@@ -33,11 +34,14 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use taut_api::audit::AuditedDocument;
 use taut_api::event::Level;
+use taut_api::token::RemoteInfo;
 use taut_api::{ApiError, Name};
 
 use crate::access::audit::{Audit, digest};
 use crate::access::rights::Rights;
 use crate::access::roles::Roles;
+use crate::access::tokens::LastUse;
+use crate::access::turned_away::TurnedAway;
 use crate::board::{Board, Seen};
 use crate::capture::Captures;
 use crate::fabric::counters::Counters;
@@ -76,12 +80,25 @@ pub(crate) struct App {
     pub(crate) audit: Audit,
     /// Number of requests that were refused because of their caller's role.
     pub(crate) forbidden: AtomicU64,
+    /// Access over TCP.
+    pub(crate) remote: Remote,
     /// Captures of ports that run.
     pub(crate) captures: Captures,
     /// Parent of the VMs' run directories.
     pub(crate) run_dir: PathBuf,
     /// Directory of the store and of the ledger of changed settings.
     pub(crate) state_dir: PathBuf,
+}
+
+/// State of the access over TCP that the API shows.
+#[derive(Debug, Default)]
+pub(crate) struct Remote {
+    /// Address and certificate; `None` if it is off.
+    pub(crate) info: Option<RemoteInfo>,
+    /// Counts of what was refused.
+    pub(crate) turned_away: TurnedAway,
+    /// Last use of each token.
+    pub(crate) used: LastUse,
 }
 
 type Shared = Arc<App>;

@@ -9,8 +9,8 @@ use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::resources::{external, netdevs, netns, portgroups, uplinks, vswitches};
 use super::{
-    audit, capture, check, daemon, events, host, kvm, metrics, patch, pnics, ports, statistics, table, vmci,
-    vms,
+    audit, capture, check, daemon, events, host, kvm, metrics, patch, pnics, ports, statistics, table,
+    tokens, vmci, vms,
 };
 
 #[derive(OpenApi)]
@@ -63,6 +63,9 @@ use super::{
         events::list_events,
         audit::list_audit,
         audit::check_audit,
+        tokens::list_tokens,
+        tokens::create_token,
+        tokens::delete_token,
         daemon::show_daemon,
         daemon::show_host,
         host::show_settings,

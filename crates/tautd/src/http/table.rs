@@ -13,7 +13,7 @@ use taut_api::role::Role;
 use super::resources::{external, netdevs, netns, portgroups, uplinks, vswitches};
 use super::{
     Shared, audit, capture, check, daemon, events, gate, host, kvm, metrics, openapi, patch, pnics, ports,
-    statistics, vmci, vms,
+    statistics, tokens, vmci, vms,
 };
 
 /// One method of one path.
@@ -27,6 +27,8 @@ pub(super) struct Route {
     pub(super) role: Role,
     /// Requests are in the audit record although they change nothing.
     is_recorded: bool,
+    /// Requests over TCP are refused.
+    is_local: bool,
     handler: MethodRouter<Shared>,
 }
 
@@ -37,7 +39,7 @@ impl Route {
         T: 'static,
     {
         let filter = MethodFilter::try_from(method.clone()).expect("a method that the router knows");
-        Self { method, path, role, is_recorded: false, handler: on(filter, handler) }
+        Self { method, path, role, is_recorded: false, is_local: false, handler: on(filter, handler) }
     }
 
     /// Has requests recorded although they change nothing.
@@ -45,16 +47,22 @@ impl Route {
         Self { is_recorded: true, ..self }
     }
 
+    /// Refuses requests over TCP, whatever the token's role.
+    fn local(self) -> Self {
+        Self { is_local: true, ..self }
+    }
+
     /// Returns the handler behind its gate.
     pub(super) fn gated(self, app: &Shared) -> MethodRouter<Shared> {
-        let gate = gate::Gate { app: app.clone(), role: self.role, is_recorded: self.is_recorded };
-        self.handler.route_layer(from_fn_with_state(gate, gate::pass))
+        let Self { role, is_recorded, is_local, handler, .. } = self;
+        let gate = gate::Gate { app: app.clone(), role, is_recorded, is_local };
+        handler.route_layer(from_fn_with_state(gate, gate::pass))
     }
 }
 
 /// Returns all routes. Namespaces, sockets of others, network interfaces and cards are objects of
 /// the host, which taut opens as root, so they need the role `admin`. So do captures, which have
-/// the traffic of other users.
+/// the traffic of other users. What opens a path of the host as root is only for callers there.
 pub(super) fn routes() -> Vec<Route> {
     use Role::{Admin, Define, Operate, View};
     let get = || Method::GET;
@@ -81,7 +89,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(Admin, Method::DELETE, path::NETNS_ATTACHMENT.pattern(), netns::delete_netns),
         Route::new(View, get(), path::EXTERNAL_PORTS, external::list_external),
         Route::new(View, get(), path::EXTERNAL_PORT.pattern(), external::show_external),
-        Route::new(Admin, Method::PUT, path::EXTERNAL_PORT.pattern(), external::put_external),
+        Route::new(Admin, Method::PUT, path::EXTERNAL_PORT.pattern(), external::put_external).local(),
         Route::new(Admin, Method::DELETE, path::EXTERNAL_PORT.pattern(), external::delete_external),
         Route::new(View, get(), path::NETDEVS, netdevs::list_netdevs),
         Route::new(View, get(), path::NETDEV.pattern(), netdevs::show_netdev),
@@ -105,6 +113,9 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(View, get(), path::EVENTS, events::list_events),
         Route::new(Admin, get(), path::AUDIT, audit::list_audit),
         Route::new(Admin, get(), path::AUDIT_CHECK, audit::check_audit),
+        Route::new(Admin, get(), path::TOKENS, tokens::list_tokens),
+        Route::new(Admin, Method::POST, path::TOKENS, tokens::create_token),
+        Route::new(Admin, Method::DELETE, path::TOKEN.pattern(), tokens::delete_token),
         Route::new(View, get(), path::HOST, daemon::show_host),
         Route::new(View, get(), path::HOST_SETTINGS, host::show_settings),
         Route::new(Admin, Method::PATCH, path::HOST_SETTINGS, host::change_settings),

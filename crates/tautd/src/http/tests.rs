@@ -65,6 +65,7 @@ impl Server {
             ])),
             audit: Audit::start(dir.path()).unwrap(),
             forbidden: AtomicU64::new(0),
+            remote: Remote::default(),
             captures: Captures::default(),
             run_dir: dir.path().to_owned(),
             state_dir: dir.path().to_owned(),
@@ -114,11 +115,11 @@ impl Server {
         self.send(Method::PATCH, path, body.to_string())
     }
 
-    fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
         self.send(Method::POST, path, body.to_string())
     }
 
-    fn delete(&self, path: &str) -> Answer {
+    pub(crate) fn delete(&self, path: &str) -> Answer {
         self.send(Method::DELETE, path, String::new())
     }
 
@@ -439,7 +440,7 @@ fn every_path_is_described() {
         let answer = server.send(Method::OPTIONS, &real, String::new());
         assert_eq!(answer.status, 405, "{path} is described and not there");
     }
-    assert_eq!(described["paths"].as_object().unwrap().len(), 38);
+    assert_eq!(described["paths"].as_object().unwrap().len(), 40);
 }
 
 #[test]

@@ -11,7 +11,7 @@ const NAME: &str = "api";
 /// Time after which a thread for work that may block ends if it has none. Such threads take turns:
 /// as long as each of them gets work within this time, all of them stay. With the runtime's default
 /// of ten seconds, two changes a second would keep 20 threads after a burst that needed them.
-const IDLE: Duration = Duration::from_millis(100);
+pub(crate) const IDLE: Duration = Duration::from_millis(100);
 
 /// Starts the threads.
 pub(crate) fn start() -> io::Result<Runtime> {

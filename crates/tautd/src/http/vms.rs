@@ -10,7 +10,7 @@ use taut_api::error::ErrorKind;
 use taut_api::fabric::PortId;
 use taut_api::role::Role;
 use taut_api::route::{CreateVm, CreatedVm, SetPower, Vm, VmFormat};
-use taut_api::vm::{Power, VmDesired, VmStatus};
+use taut_api::vm::{Power, VmDesired, VmSpec, VmStatus};
 use taut_api::{ApiError, Document, Name, path};
 use taut_plan::admission::documents::admit_vm;
 use taut_plan::admission::network_io::admit_uplinks_of_vm;
@@ -67,10 +67,10 @@ pub(super) async fn create_vm(
     Body(request): Body<CreateVm>,
 ) -> Result<(StatusCode, Json<CreatedVm>), Failure> {
     let owner = owner(&app, &caller);
-    let rights = owner.clone();
+    let (rights, sender) = (owner.clone(), caller.clone());
     // The check looks at the files and the group that the VM names, which may take long.
     let (request, parsed) = tokio::task::spawn_blocking(move || {
-        let parsed = parse(&rights, request.clone());
+        let parsed = parse(&rights, &sender, request.clone());
         (request, parsed)
     })
     .await
@@ -84,24 +84,47 @@ pub(super) async fn create_vm(
     create(&app, owner, &request, parsed).await.map_err(|failure| failure.about(name))
 }
 
-/// Returns the owner of a VM that this caller creates: root for an administrator, whose VMs may
-/// name any file.
+/// Returns the owner of a VM that this caller creates: root for an administrator on the host, whose
+/// VMs may name any file. Nobody owns VMs that are created over TCP.
 pub(super) fn owner(app: &App, caller: &Caller) -> Rights {
-    match app.roles.of(caller.rights()) {
-        Some(Role::Admin) => Rights::root(),
-        _ => caller.rights().clone(),
+    match caller.role(&app.roles) {
+        Some(Role::Admin) if caller.token().is_none() => Rights::root(),
+        _ => caller.rights(),
     }
+}
+
+/// Refuses a VM over TCP that uses something of the host, whatever the token's role: the kernel
+/// names no user whose rights could decide.
+fn check_remote(caller: &Caller, spec: &VmSpec) -> Result<(), ApiError> {
+    let group = spec.vmci.as_ref().is_some_and(|vmci| vmci.group.is_some());
+    let uses = if let Some(file) = files::named(spec).first() {
+        format!("the {} `{}`", file.purpose, file.path.display())
+    } else if !spec.passthrough.is_empty() {
+        "a device of the host".to_owned()
+    } else if group {
+        "a group of the host".to_owned()
+    } else {
+        return Ok(());
+    };
+    if caller.token().is_none() {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        ErrorKind::Forbidden,
+        format!("over TCP no VM can be created that names {uses}"),
+        "create it on the host, where files are opened with the rights of a user",
+    ))
 }
 
 /// Refuses a part of a request that needs a higher role than the request itself.
 fn may(app: &App, caller: &Caller, needed: Role, what: &str) -> Result<(), ApiError> {
-    let has = app.roles.of(caller.rights());
-    if has >= Some(needed) { Ok(()) } else { Err(app.roles.refusal(caller.rights(), has, needed, what)) }
+    let has = caller.role(&app.roles);
+    if has >= Some(needed) { Ok(()) } else { Err(app.roles.refusal(caller, needed, what)) }
 }
 
 /// Reads and checks a VM file with the rights of the VM's owner: what the owner may not open, the
 /// VM may not either.
-fn parse(owner: &Rights, request: CreateVm) -> Result<Parsed, ApiError> {
+fn parse(owner: &Rights, caller: &Caller, request: CreateVm) -> Result<Parsed, ApiError> {
     let parsed = owner.lend(files::PATIENCE, move || definition::parse(&request));
     let parsed = parsed.map_err(|error| files::not_lent(owner.uid, &error))?;
     let parsed = parsed.map_err(|mut error| {
@@ -110,6 +133,7 @@ fn parse(owner: &Rights, request: CreateVm) -> Result<Parsed, ApiError> {
         }
         error
     })?;
+    check_remote(caller, &parsed.spec)?;
     files::check(owner, &parsed.spec)?;
     let group = parsed.spec.vmci.as_ref().and_then(|vmci| vmci.group.as_ref());
     group.map_or(Ok(()), |group| check_membership(owner, group))?;

@@ -100,7 +100,13 @@ impl Api {
             }
             None => (String::new(), ""),
         };
-        Frame { hostname, version: version.to_owned(), uid: self.caller.uid(), role }
+        Frame {
+            hostname,
+            version: version.to_owned(),
+            user: self.caller.describe(),
+            role,
+            can_log_out: self.caller.token().is_some(),
+        }
     }
 }
 

@@ -1,16 +1,20 @@
 //! Protection of the page's user from other sites in the same browser.
 //!
-//! There is no cookie or token: whoever reaches the page's socket through `ssh -L` acts as its
-//! user. So any other site that the browser shows may try to send requests there.
+//! On the Unix socket there is no cookie or token: whoever reaches it through `ssh -L` acts as its
+//! user. Over TCP, a browser adds its cookie by itself. So any other site that the browser shows may
+//! try to send requests here.
 //!
 //! - A request that changes something is refused if `Origin` or `Sec-Fetch-Site` names another
-//!   site. Programs other than browsers send neither.
-//! - `Host` must be an IP address or `localhost`. Otherwise a site could have its own name resolved
-//!   to the local address, and would count as the page's origin (DNS rebinding).
+//!   site. Programs other than browsers send neither. A request with a cookie comes from a browser,
+//!   so it must have one of them.
+//! - On the Unix socket, `Host` must be an IP address or `localhost`. Otherwise a site could have
+//!   its own name resolved to the local address, and would count as the page's origin (DNS
+//!   rebinding). Over TCP any name will do: a browser has a cookie only for the name under which
+//!   its user has logged in.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -30,16 +34,25 @@ const HEADERS: [(&str, &str); 5] = [
     ("cross-origin-resource-policy", "same-origin"),
 ];
 
+/// Way by which a request has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// A Unix socket, usually by `ssh -L`.
+    Socket,
+    /// TCP with TLS.
+    Tls,
+}
+
 /// Refuses requests of other sites, and protects each answer.
-pub(super) async fn pass(request: Request, next: Next) -> Response {
-    let mut response = match check(request.method(), request.headers()) {
+pub(super) async fn pass(State(way): State<Way>, request: Request, next: Next) -> Response {
+    protect(match check(way, request.method(), request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(message) => {
-            let hint = "open the page at http://localhost:PORT, the local end of ssh -L";
-            let error = ApiError::new(ErrorKind::Forbidden, message, hint);
-            Shown::error(&Frame::default(), &error).into_response()
-        }
-    };
+        Err(error) => Shown::error(&Frame::default(), &error).into_response(),
+    })
+}
+
+/// Adds the headers that protect an answer.
+pub(crate) fn protect(mut response: Response) -> Response {
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
@@ -47,27 +60,42 @@ pub(super) async fn pass(request: Request, next: Next) -> Response {
     response
 }
 
-fn check(method: &Method, headers: &HeaderMap) -> Result<(), &'static str> {
+/// Refuses a request that another site may have sent.
+pub(crate) fn check(way: Way, method: &Method, headers: &HeaderMap) -> Result<(), ApiError> {
+    let hint = match way {
+        Way::Socket => "open the page at http://localhost:PORT, the local end of ssh -L",
+        Way::Tls => "use the page itself, under the address where you have logged in",
+    };
+    find_fault(way, method, headers)
+        .map_or(Ok(()), |fault| Err(ApiError::new(ErrorKind::Forbidden, fault, hint)))
+}
+
+fn find_fault(way: Way, method: &Method, headers: &HeaderMap) -> Option<&'static str> {
     let only = |name: &str| {
         let mut values = headers.get_all(name).iter();
         let first = values.next().map(HeaderValue::as_bytes);
         if values.next().is_some() { Err("a header occurs twice") } else { Ok(first) }
     };
-    let host = only("host")?.ok_or("the request names no host")?;
-    if !is_local(host) {
-        return Err("the page answers only under an IP address or as localhost");
-    }
-    if matches!(*method, Method::GET | Method::HEAD) {
-        return Ok(());
-    }
-    let is_own = |origin: &[u8]| origin.strip_prefix(b"http://").is_some_and(|authority| authority == host);
-    if only("origin")?.is_some_and(|origin| !is_own(origin)) {
-        return Err("the request comes from another site");
-    }
-    if only("sec-fetch-site")?.is_some_and(|site| site != b"same-origin") {
-        return Err("the request comes from another site");
-    }
-    Ok(())
+    let check = || -> Result<(), &'static str> {
+        let host = only("host")?.ok_or("the request names no host")?;
+        if way == Way::Socket && !is_local(host) {
+            return Err("the page answers only under an IP address or as localhost");
+        }
+        if matches!(*method, Method::GET | Method::HEAD) {
+            return Ok(());
+        }
+        let scheme: &[u8] = if way == Way::Socket { b"http://" } else { b"https://" };
+        let (origin, site) = (only("origin")?, only("sec-fetch-site")?);
+        let is_own = |origin: &[u8]| origin.strip_prefix(scheme).is_some_and(|authority| authority == host);
+        if origin.is_some_and(|origin| !is_own(origin)) || site.is_some_and(|site| site != b"same-origin") {
+            return Err("the request comes from another site");
+        }
+        if headers.contains_key(header::COOKIE) && origin.is_none() && site.is_none() {
+            return Err("the request has a cookie and does not name its site");
+        }
+        Ok(())
+    };
+    check().err()
 }
 
 /// Returns whether a host, with or without a port, is an IP address or `localhost`.
@@ -93,7 +121,29 @@ mod tests {
         for (name, value) in pairs {
             headers.append(*name, HeaderValue::from_str(value).unwrap());
         }
-        check(method, &headers).is_ok()
+        check(Way::Socket, method, &headers).is_ok()
+    }
+
+    #[test]
+    fn over_tcp_the_origin_is_the_host_with_tls() {
+        let post = |pairs: &[(&'static str, &str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.append(*name, HeaderValue::from_str(value).unwrap());
+            }
+            check(Way::Tls, &Method::POST, &headers).is_ok()
+        };
+        let host = ("host", "esx1.example:8443");
+        let cookie = ("cookie", "__Host-taut=x");
+        assert!(post(&[host]), "a program that is no browser");
+        assert!(post(&[host, cookie, ("origin", "https://esx1.example:8443")]));
+        assert!(post(&[host, cookie, ("sec-fetch-site", "same-origin")]));
+        assert!(!post(&[host, cookie]), "a browser names its site");
+        for forged in ["http://esx1.example:8443", "https://esx1.example", "https://evil.example", "null"] {
+            assert!(!post(&[host, ("origin", forged)]), "{forged}");
+        }
+        assert!(!post(&[host, cookie, ("sec-fetch-site", "cross-site")]));
+        assert!(!post(&[]));
     }
 
     #[test]

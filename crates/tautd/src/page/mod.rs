@@ -6,7 +6,7 @@
 
 mod api;
 mod assets;
-mod guard;
+pub(crate) mod guard;
 mod networks;
 mod others;
 mod port;
@@ -20,7 +20,8 @@ use axum::extract::DefaultBodyLimit;
 use axum::extract::rejection::{FormRejection, QueryRejection};
 use axum::extract::{ConnectInfo, FromRequestParts, Path, Query};
 use axum::http::request::Parts;
-use axum::middleware::from_fn;
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Form, Router};
 use taut_api::error::ErrorKind;
@@ -28,19 +29,26 @@ use taut_api::name::BadName;
 use taut_api::statistics::{BadPeriod, Period};
 use taut_api::{ApiError, Name};
 use taut_page::form::Fields;
+use taut_page::frame::Frame;
 use taut_page::guide::Document;
 
 use crate::access::caller::Caller;
 use crate::http::App;
 
 use api::Api;
+use guard::Way;
 use shown::Shown;
 
 /// Longest form.
 const MAX_FORM: usize = 64 << 10;
 
-/// Returns the router of the page.
-pub(crate) fn router(app: &Arc<App>) -> Router {
+/// Answers with an error as a page, to a caller of whom nothing is known.
+pub(crate) fn error(error: &ApiError) -> Response {
+    guard::protect(Shown::error(&Frame::default(), error).into_response())
+}
+
+/// Returns the router of the page for requests that come this way.
+pub(crate) fn router(app: &Arc<App>, way: Way) -> Router {
     let api = crate::http::router(app.clone());
     Router::new()
         .route("/", get(vms::list))
@@ -60,7 +68,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .with_state(api)
         .route("/assets/{name}", get(assets::serve))
         .layer(DefaultBodyLimit::max(MAX_FORM))
-        .layer(from_fn(guard::pass))
+        .layer(from_fn_with_state(way, guard::pass))
 }
 
 async fn unknown(api: Api) -> Shown {

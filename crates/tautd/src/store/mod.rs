@@ -1,4 +1,5 @@
-//! The store: documents with revisions, numbers of ports, records of host changes, and events.
+//! The store: documents with revisions, numbers of ports, records of host changes, tokens,
+//! and events.
 //!
 //! The store is one SQLite file in write-ahead mode. It is synced before a write is acknowledged,
 //! and never opened by two processes at once. Memory holds a copy of all documents, which changes
@@ -8,6 +9,7 @@ mod change;
 mod difference;
 mod events;
 mod schema;
+mod tokens;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,6 +20,7 @@ use taut_api::error::ErrorKind;
 use taut_api::fabric::config::{SocketWorker, WorkerConfig};
 use taut_plan::Desired;
 use taut_plan::network::numbering::assign_numbers;
+use tokio::sync::watch;
 
 pub(crate) use change::{Change, Kind};
 pub(crate) use events::{Selection, Which};
@@ -26,6 +29,7 @@ pub(crate) use schema::OpenError;
 use crate::access::rights::Rights;
 use events::EventLog;
 use schema::{Owners, Revisions};
+use tokens::Tokens;
 
 /// The store.
 #[derive(Debug)]
@@ -34,6 +38,8 @@ pub(crate) struct Store {
     db: Arc<Mutex<Connection>>,
     /// Changes only while `db` is locked, after the file has changed.
     state: Mutex<Arc<State>>,
+    /// Tokens of callers over TCP. They change only while `db` is locked, after the file has.
+    tokens: watch::Sender<Tokens>,
 }
 
 /// All documents at one revision.
@@ -64,10 +70,11 @@ impl State {
 impl Store {
     /// Opens the store in `dir`, and creates it if there is none.
     pub(crate) fn open(dir: &Path) -> Result<Self, OpenError> {
-        let open = || schema::open(dir).and_then(|db| Ok((schema::load(&db)?, db)));
-        let (state, db) = open().map_err(|error| error.of_file(dir))?;
+        let open = || schema::open(dir).and_then(|db| Ok((schema::load(&db)?, tokens::load(&db)?, db)));
+        let (state, tokens, db) = open().map_err(|error| error.of_file(dir))?;
         let db = Arc::new(Mutex::new(db));
-        Ok(Self { events: EventLog::start(db.clone())?, db, state: Mutex::new(Arc::new(state)) })
+        let tokens = watch::Sender::new(Arc::new(tokens));
+        Ok(Self { events: EventLog::start(db.clone())?, db, state: Mutex::new(Arc::new(state)), tokens })
     }
 
     /// Sets the behaviour of the fabric's threads, which comes from the command line.

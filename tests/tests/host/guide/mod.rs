@@ -170,6 +170,11 @@ fn page() {
 }
 
 #[test]
+fn access() {
+    execute("docs/guide/access.md", &Taut::start_with(&["--listen", "127.0.0.1:8443"]));
+}
+
+#[test]
 fn monitoring() {
     execute("docs/guide/monitoring.md", &Taut::start());
 }

@@ -9,7 +9,8 @@ use super::*;
 
 const UUID: &str = "6BA7B810-9DAD-11D1-80B4-00C04FD430C8";
 /// Needs of the daemon's samples.
-const SAMPLES: Needs = Needs { threads: Detail::Times, throttling: true, memory: true, disk: true };
+const SAMPLES: Needs =
+    Needs { threads: Detail::Times, throttling: true, memory: true, disk: true, paging: true };
 /// Needs of a list of all threads.
 const PLACES: Needs = Needs { threads: Detail::Places, ..Needs::LEAST };
 

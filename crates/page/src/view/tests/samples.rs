@@ -10,7 +10,13 @@ pub(super) fn read<T: DeserializeOwned>(json: &str) -> T {
 }
 
 pub(super) fn frame(role: Role) -> Frame {
-    Frame { hostname: "esx1".to_owned(), version: "0.1.0".to_owned(), uid: 1000, role: Some(role) }
+    Frame {
+        hostname: "esx1".to_owned(),
+        version: "0.1.0".to_owned(),
+        user: "user 1000".to_owned(),
+        role: Some(role),
+        can_log_out: false,
+    }
 }
 
 pub(super) const VMS: &str = r#"[

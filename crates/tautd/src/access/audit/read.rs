@@ -30,7 +30,7 @@ pub(super) fn newest(files: &Files, count: usize, uid: Option<u32>) -> io::Resul
                 continue;
             }
             let entry = record.into_entry(|seq| outcomes.remove(&seq));
-            found.extend(entry.filter(|entry| uid.is_none_or(|uid| entry.caller.uid == uid)));
+            found.extend(entry.filter(|entry| uid.is_none_or(|uid| entry.caller.uid == Some(uid))));
         }
     }
     found.reverse();

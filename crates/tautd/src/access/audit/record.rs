@@ -141,8 +141,10 @@ mod tests {
     #[test]
     fn the_longest_record_is_bounded() {
         let caller = AuditCaller {
-            uid: u32::MAX,
-            gid: u32::MAX,
+            uid: Some(u32::MAX),
+            gid: Some(u32::MAX),
+            token: Some("t".repeat(63).parse().unwrap()),
+            address: Some([u16::MAX; 8].into()),
             loginuid: Some(u32::MAX),
             pid: Some(u32::MAX),
             start_time: Some(u64::MAX),

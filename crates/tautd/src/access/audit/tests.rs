@@ -10,13 +10,13 @@ use super::*;
 
 fn caller(uid: u32) -> AuditCaller {
     AuditCaller {
-        uid,
-        gid: 100,
-        loginuid: None,
+        uid: Some(uid),
+        gid: Some(100),
         pid: Some(7),
         start_time: Some(8),
         program: Some("/usr/bin/taut".into()),
         role: Some(Role::Define),
+        ..AuditCaller::default()
     }
 }
 
@@ -98,7 +98,7 @@ fn numbers_and_chain_go_on_after_a_restart() {
     assert_eq!(recorder.paths(), ["/a", "/killed", "/b"]);
     assert_eq!(recorder.fault(), None);
     let of_user = recorder.audit.newest(Chain::Changes, 10, Some(1001)).unwrap();
-    assert_eq!((of_user.len(), of_user[0].caller.uid), (1, 1001));
+    assert_eq!((of_user.len(), of_user[0].caller.uid), (1, Some(1001)));
     let killed = &recorder.audit.newest(Chain::Changes, 2, None).unwrap()[0];
     assert_eq!((killed.path.as_str(), &killed.outcome), ("/killed", &None));
     let check = recorder.audit.check(Chain::Changes).unwrap();
@@ -188,7 +188,10 @@ fn refused_requests_are_apart_from_changes() {
     assert_eq!(recorder.paths(), ["/a"]);
     let entries = recorder.audit.newest(Chain::Refused, 10, None).unwrap();
     let outcome = entries[0].outcome.as_ref().unwrap();
-    assert_eq!((entries[0].caller.uid, outcome.status, outcome.error.as_deref()), (1001, 403, Some("no")));
+    assert_eq!(
+        (entries[0].caller.uid, outcome.status, outcome.error.as_deref()),
+        (Some(1001), 403, Some("no"))
+    );
     assert_eq!(recorder.audit.check(Chain::Refused).unwrap().fault, None);
 }
 

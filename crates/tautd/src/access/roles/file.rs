@@ -165,6 +165,7 @@ mod tests {
 
     use super::super::Roles;
     use super::*;
+    use crate::access::caller::Caller;
     use crate::access::rights::Rights;
 
     fn parsed(text: &str) -> Result<Members, String> {
@@ -221,8 +222,8 @@ mod tests {
         let roles = Roles::of_users([]);
         assert_eq!(roles.of(&Rights::root()), Some(Role::Admin));
         assert_eq!(roles.of(&user(65_534, &[0])), None);
-        let refusal = roles.refusal(&user(1000, &[]), Some(Role::View), Role::Define, "PUT /v1/x");
-        assert_eq!(refusal.message, "PUT /v1/x needs the role `define`; user 1000 has the role `view`");
+        let refusal = roles.refusal(&Caller::with_rights(user(1000, &[])), Role::Define, "PUT /v1/x");
+        assert_eq!(refusal.message, "PUT /v1/x needs the role `define`; user 1000 has no role");
         assert!(refusal.hint.contains("/etc/taut/roles.toml"), "{}", refusal.hint);
     }
 

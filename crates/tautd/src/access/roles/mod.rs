@@ -10,6 +10,7 @@ use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::role::Role;
 
+use super::caller::Caller;
 use super::rights::Rights;
 
 pub(crate) use file::RolesError;
@@ -78,16 +79,21 @@ impl Roles {
     }
 
     /// Returns the error for a caller without the role that a request needs.
-    pub(crate) fn refusal(&self, rights: &Rights, has: Option<Role>, needed: Role, what: &str) -> ApiError {
-        let uid = rights.uid;
+    pub(crate) fn refusal(&self, caller: &Caller, needed: Role, what: &str) -> ApiError {
+        let has = caller.role(self);
         let has = has.map_or("has no role".to_owned(), |role| format!("has the role `{role}`"));
         ApiError::new(
             ErrorKind::Forbidden,
-            format!("{what} needs the role `{needed}`; user {uid} {has}"),
-            format!(
-                "ask an administrator: {} gives roles, and tautd reads it again at SIGHUP",
-                self.path.display()
-            ),
+            format!("{what} needs the role `{needed}`; {} {has}", caller.describe()),
+            match caller.token() {
+                None => format!(
+                    "ask an administrator: {} gives roles, and tautd reads it again at SIGHUP",
+                    self.path.display()
+                ),
+                Some(_) => {
+                    format!("ask an administrator for another token: taut token create NAME --role {needed}")
+                }
+            },
         )
     }
 }

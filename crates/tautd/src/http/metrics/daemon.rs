@@ -38,6 +38,8 @@ pub(super) struct State {
     pub(super) history_written: bool,
     /// Number of requests that were refused because of their caller's role.
     pub(super) forbidden: u64,
+    /// Number of refusals over TCP, by reason.
+    pub(super) turned_away: Vec<(&'static str, u64)>,
 }
 
 /// Encodes the state of the daemon.
@@ -58,7 +60,13 @@ pub(super) fn encode(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt:
     let help = "1 if samples of counters reach their file, or 0";
     gauge(encoder, "taut_history_written", help)?.encode_gauge(&written)?;
     let help = "Requests refused because their caller lacks the role";
-    count(counter(encoder, "taut_api_forbidden", help)?, state.forbidden)
+    count(counter(encoder, "taut_api_forbidden", help)?, state.forbidden)?;
+    let help = "Connections and requests over TCP that were refused";
+    let mut refused = counter(encoder, "taut_remote_refused", help)?;
+    for (reason, number) in &state.turned_away {
+        count(refused.encode_family(&[("reason", *reason)])?, *number)?;
+    }
+    Ok(())
 }
 
 /// Encodes the counters of workers.

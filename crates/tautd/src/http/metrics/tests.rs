@@ -89,6 +89,7 @@ fn snapshot() -> Snapshot {
             problems: 1,
             history_written: true,
             forbidden: 3,
+            turned_away: vec![("address-rate", 5), ("slow", 0)],
         },
     }
 }
@@ -128,6 +129,7 @@ fn values_are_rendered_with_their_labels() {
         "taut_history_written 1".to_owned(),
         "taut_fabric_restarts_total 2".to_owned(),
         "taut_api_forbidden_total 3".to_owned(),
+        "taut_remote_refused_total{reason=\"address-rate\"} 5".to_owned(),
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
@@ -179,6 +181,7 @@ fn names_and_labels_of_all_metrics_are_stable() {
     expect("vm_", "throttled_seconds_total memory_bytes swapped_bytes", " id,vm");
     expect("", "vm_info", " foreign,id,pid,vm");
     expect("", "build_info", " version");
+    expect("", "remote_refused_total", " reason");
     expect(
         "",
         "tune_dense tune_threshold_vms tune_threshold_vcpus tune_threshold_utilisation_ratio
