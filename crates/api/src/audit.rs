@@ -28,9 +28,10 @@ pub struct AuditEntry {
     pub outcome: Option<AuditOutcome>,
 }
 
-/// Sender of a request. A process on this host is described as the kernel knows it: user, groups and
-/// process number are those of the moment in which it connected; the program is that of the moment
-/// in which the daemon accepted the connection. Of a caller over TCP, token and address are known.
+/// Sender of a request. A process on this host is described as the kernel knows it: user, groups
+/// and process number are those of the moment in which it connected; the program is that of the
+/// moment in which the daemon accepted the connection. Of a caller over TCP, token and address are
+/// known.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditCaller {

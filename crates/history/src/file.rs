@@ -288,6 +288,8 @@ impl File {
                 let sql = "DELETE FROM subjects WHERE id = ?1
                     AND NOT EXISTS (SELECT 1 FROM chunks WHERE subject = ?1)";
                 if *rests && transaction.prepare_cached(sql)?.execute([subject])? > 0 {
+                    // Its number may be given again.
+                    transaction.prepare_cached("DELETE FROM tails WHERE subject = ?1")?.execute([subject])?;
                     gone.push(*subject);
                 }
             }

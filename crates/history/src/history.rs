@@ -110,6 +110,8 @@ impl History {
         let timeline = Timeline::resume(file.mark()?, boot, clocks);
         let mut subjects = BTreeMap::new();
         let (mut next_id, mut newest) = (1, 0);
+        // A sample of the future is damaged. It would make all others old.
+        let now = timeline.position(clocks.since_boot);
         let mut tails = file.tails()?;
         for file::Subject { id, key, name, earlier } in file.subjects()? {
             next_id = next_id.max(id.saturating_add(1));
@@ -119,8 +121,11 @@ impl History {
                 growing.restore(tails.remove(&(id, density)).unwrap_or_default());
                 let restored = growing.full.back().map(|begun| begun.chunk.last().clone());
                 let found = [file.around(id, density, LATEST)?.before, restored];
-                last =
-                    found.into_iter().flatten().filter(|sample| sample.at > last.at).last().unwrap_or(last);
+                last = found
+                    .into_iter()
+                    .flatten()
+                    .rfind(|sample| sample.at > last.at && sample.at <= now)
+                    .unwrap_or(last);
             }
             newest = newest.max(last.at);
             let (last, totals) = (last.at, Totals::resume(earlier, last.totals));
@@ -261,6 +266,16 @@ impl History {
     pub fn subjects_since(&self, position: u64) -> impl Iterator<Item = (&str, &str)> {
         let since = self.subjects.iter().filter(move |(_, subject)| subject.last >= position);
         since.map(|(key, subject)| (key.as_str(), subject.name.as_str()))
+    }
+
+    /// Returns the number of subjects.
+    pub fn len(&self) -> usize {
+        self.subjects.len()
+    }
+
+    /// Returns whether there are no subjects.
+    pub fn is_empty(&self) -> bool {
+        self.subjects.is_empty()
     }
 
     /// Returns the position of a subject's last sample.

@@ -37,12 +37,14 @@ pub struct Timeline {
 
 impl Timeline {
     /// Continues the timeline of `before`, in the same boot or in a later one. A mark that no clock
-    /// can have made is ignored.
+    /// can have made is ignored. A boot without a name, and one whose time went back, as in a
+    /// container that was moved, count as later ones: positions would exist already.
     pub(crate) fn resume(before: Option<Mark>, boot: &str, clocks: Clocks) -> Self {
         let by_clock = clocks.wall.saturating_sub(clocks.since_boot);
         let before = before.filter(|mark| mark.base.max(mark.last) < LATEST);
+        let continues = |mark: &Mark| mark.base.saturating_add(clocks.since_boot) >= mark.last;
         let base = match before {
-            Some(mark) if mark.boot == boot => mark.base,
+            Some(mark) if mark.boot == boot && !boot.is_empty() && continues(&mark) => mark.base,
             // A clock that was set back makes no positions that exist already.
             Some(mark) => by_clock.max((mark.last + 1).saturating_sub(clocks.since_boot)),
             None => by_clock,
@@ -106,6 +108,10 @@ mod tests {
         let back = Timeline::resume(Some(mark.clone()), "b", clocks(10, HOUR));
         assert_eq!(back.position(10), mark.last + 1);
         assert_eq!(back.wall(back.position(10), clocks(10, HOUR)), HOUR);
+        let moved = Timeline::resume(Some(mark.clone()), "a", clocks(10, HOUR));
+        assert_eq!(moved.position(10), mark.last + 1, "time went back in the same boot");
+        let nameless = Mark { boot: String::new(), ..mark.clone() };
+        assert_eq!(Timeline::resume(Some(nameless), "", clocks(10, HOUR)).position(10), mark.last + 1);
         let damaged = Mark { last: u64::MAX, ..mark };
         let anew = Timeline::resume(Some(damaged), "b", clocks(10, HOUR));
         assert_eq!(anew.position(10), HOUR);

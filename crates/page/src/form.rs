@@ -4,8 +4,8 @@
 //! Directions are the guest's, as in statistics: it *receives* what is `to_guest`, and *transmits*
 //! what is `to_switch`.
 //!
-//! Each direction has a hidden field with what the form showed. A direction that the user left as it
-//! was stays as it is, whatever others have set meanwhile, and one that both have changed is
+//! Each direction has a hidden field with what the form showed. A direction that the user left as
+//! it was stays as it is, whatever others have set meanwhile, and one that both have changed is
 //! refused. A form that is sent twice changes nothing the second time.
 
 use std::collections::BTreeMap;

@@ -61,28 +61,27 @@ impl Document {
         let mut open_links = Vec::new();
         while let Some(event) = parser.next() {
             match event {
-                Event::Html(_) | Event::InlineHtml(_) => {}
-                Event::Start(Tag::HtmlBlock | Tag::Image { .. }) => {}
-                Event::End(TagEnd::HtmlBlock | TagEnd::Image) => {}
+                // Neither raw HTML nor images are rendered.
+                Event::Html(_)
+                | Event::InlineHtml(_)
+                | Event::Start(Tag::HtmlBlock | Tag::Image { .. })
+                | Event::End(TagEnd::HtmlBlock | TagEnd::Image) => {}
                 Event::Start(Tag::Heading { level, .. }) => {
-                    let inside: Vec<_> = parser
-                        .by_ref()
-                        .take_while(|event| !matches!(event, Event::End(TagEnd::Heading(_))))
-                        .collect();
+                    let is_inside = |event: &Event<'_>| !matches!(event, Event::End(TagEnd::Heading(_)));
+                    let inside: Vec<_> = parser.by_ref().take_while(is_inside).collect();
                     let text = plain(&inside);
-                    let id = guide::anchor(&text);
-                    match level {
-                        HeadingLevel::H1 => rendered.title = text,
-                        _ => {
-                            if level == HeadingLevel::H2 {
-                                rendered.sections.push((id.clone(), text));
-                            }
-                            let (id, classes, attrs) = (Some(CowStr::from(id)), Vec::new(), Vec::new());
-                            events.push(Event::Start(Tag::Heading { level, id, classes, attrs }));
-                            events.extend(inside);
-                            events.push(Event::End(TagEnd::Heading(level)));
-                        }
+                    if level == HeadingLevel::H1 {
+                        rendered.title = text;
+                        continue;
                     }
+                    let id = guide::anchor(&text);
+                    if level == HeadingLevel::H2 {
+                        rendered.sections.push((id.clone(), text));
+                    }
+                    let (id, classes, attrs) = (Some(CowStr::from(id)), Vec::new(), Vec::new());
+                    events.push(Event::Start(Tag::Heading { level, id, classes, attrs }));
+                    events.extend(inside);
+                    events.push(Event::End(TagEnd::Heading(level)));
                 }
                 Event::Start(Tag::Link { link_type, dest_url, title, id }) => {
                     let here = here(&dest_url);

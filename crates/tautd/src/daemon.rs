@@ -115,7 +115,7 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     let shown = http::serve(page_listener, page::router(&app, Way::Socket), app.clone(), page_end);
     tokio::try_join!(answered, shown).map_err(|error| cannot("answer requests", &error))?;
     if let Some(remote) = remote {
-        // Its end may take seconds, in which other tasks go on.
+        // Ending may take seconds, in which other tasks go on.
         let ended = tokio::task::spawn_blocking(|| remote.end()).await;
         ended.map_err(|error| cannot("end access over TCP", &error))?;
     }

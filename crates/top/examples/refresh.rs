@@ -1,16 +1,16 @@
-//! Measures how long a refresh of `taut top` takes on this host, beside made-up microguests and with
-//! ports of a made-up daemon:
+//! Measures how long a refresh of `taut top` takes on this host, beside made-up microguests and
+//! with ports of a made-up daemon:
 //!
 //! `cargo run --release -p taut-top --example refresh -- MACHINES THREADS PORTS [ROUNDS]`.
 //!
 //! Each microguest is a copy of this program whose file is called as theirs. Its threads sleep, and
-//! run a little every 300 ms, so that each of them has run between two refreshes. Prints percentiles
-//! for each view, and for all of them together, as for CSV.
+//! run a little every 300 ms, so that each of them has run between two refreshes. Prints one line
+//! of JSON with percentiles in ms for each view, and for all of them together, as for CSV.
 
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::{Builder, sleep};
@@ -22,7 +22,7 @@ use taut_api::route::PortInfo;
 use taut_top::csv;
 use taut_top::keys::State;
 use taut_top::rates;
-use taut_top::reading::{Needs, Reader, Reading};
+use taut_top::reading::{Needs, Reader, Reading, allow_open_files};
 use taut_top::screen::{self, Shown};
 use taut_top::table;
 use taut_top::view::View;
@@ -98,11 +98,12 @@ fn measure(machines: u32, threads: &str, count: u32, rounds: usize) -> Result<()
     let answer: Vec<_> = (0..count).map(port).collect();
     let answer = serde_json::Value::from(answer).to_string();
     let ports = move || serde_json::from_str::<Vec<PortInfo>>(&answer).ok();
+    allow_open_files();
     let mut reader = Reader::new(Path::new("/"), Box::new(ports));
     let all = View::ALL.into_iter().map(Needs::of).fold(Needs::LEAST, Needs::and);
     let last = reader.read(all);
     let vcpus: usize = last.machines.iter().map(|machine| machine.vcpus.len()).sum();
-    println!("{} VMs, {vcpus} vCPUs, {} threads, {count} ports", last.machines.len(), last.threads.len());
+    let mut times = serde_json::Map::new();
     let mut terminal = Terminal::new(TestBackend::new(200, 60))?;
     for view in View::ALL {
         let expanded: BTreeSet<_> = last.machines.iter().map(|machine| machine.pid.to_string()).collect();
@@ -114,24 +115,28 @@ fn measure(machines: u32, threads: &str, count: u32, rounds: usize) -> Result<()
             let shown = Shown { state: &state, rates: Some(&rates), rows: &rows };
             terminal.draw(|frame| screen::draw(frame, &shown)).is_ok()
         };
-        print_times(&view.to_string(), &mut reader, Needs::of(view), rounds, show)?;
+        times.insert(view.word().to_owned(), timed(&mut reader, Needs::of(view), rounds, show)?);
     }
-    print_times("CSV of all views", &mut reader, all, rounds, |before, now| {
+    let csv = timed(&mut reader, all, rounds, |before, now| {
         let rates = rates::between(before, now);
-        View::ALL
-            .into_iter()
-            .all(|view| !csv::header(view).is_empty() && csv::lines(view, &rates).len() < 1 << 30)
-    })
+        View::ALL.into_iter().all(|view| !(csv::header(view) + &csv::lines(view, &rates)).is_empty())
+    })?;
+    times.insert("csv".to_owned(), csv);
+    let (machines, threads) = (last.machines.len(), last.threads.len());
+    let found = serde_json::json!({
+        "machines": machines, "vcpus": vcpus, "threads": threads, "ports": count, "ms": times,
+    });
+    println!("{found}");
+    Ok(())
 }
 
-/// Prints percentiles of the time of a refresh and, of that, of the reading.
-fn print_times(
-    what: &str,
+/// Returns percentiles of the time of a refresh and, of that, of the reading, in ms.
+fn timed(
     reader: &mut Reader,
     needs: Needs,
     rounds: usize,
     mut show: impl FnMut(&Reading, &Reading) -> bool,
-) -> Result<(), Box<dyn Error>> {
+) -> Result<serde_json::Value, Box<dyn Error>> {
     let (mut wholes, mut readings) = (Vec::new(), Vec::new());
     let mut last = reader.read(needs);
     for _ in 0..rounds.max(1) {
@@ -147,12 +152,14 @@ fn print_times(
     }
     let percentiles = |mut times: Vec<Duration>| {
         times.sort();
-        let of = |percent: usize| times[(times.len() - 1) * percent / 100];
-        format!("p50 {:.1?}, p90 {:.1?}, most {:.1?}", of(50), of(90), of(100))
+        [50, 90, 100].map(|percent| times[(times.len() - 1) * percent / 100].as_secs_f64() * 1000.0)
     };
-    let line = format!("{what}: {}; reading {}", percentiles(wholes), percentiles(readings));
-    writeln!(std::io::stdout(), "{line}")?;
-    Ok(())
+    let ([p50, p90, most], [reading_p50, reading_p90, reading_most]) =
+        (percentiles(wholes), percentiles(readings));
+    Ok(serde_json::json!({
+        "p50": p50, "p90": p90, "most": most,
+        "reading_p50": reading_p50, "reading_p90": reading_p90, "reading_most": reading_most,
+    }))
 }
 
 fn port(number: u32) -> serde_json::Value {

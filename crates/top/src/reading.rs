@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use taut_api::fabric::counters::PortCounters;
 use taut_api::printable::{MOST_NAME, printable};
 use taut_api::route::PortInfo;
@@ -135,6 +136,14 @@ pub struct Port {
 
 /// Asks for the ports of the fabric; returns nothing if nobody answers in time.
 pub type PortSource = Box<dyn FnMut() -> Option<Vec<PortInfo>>>;
+
+/// Lets this program open as many files as it may. Counters of threads are read from files that
+/// stay open, if there is room for them.
+pub fn allow_open_files() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // Without them, a reading takes longer.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
 
 /// Reads the counters of a host again and again.
 pub struct Reader {

@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use crate::csv;
 use crate::keys::{Effect, Key, Rows, State};
 use crate::rates::{self, Rates};
-use crate::reading::{Needs, PortSource, Reader, Reading};
+use crate::reading::{Needs, PortSource, Reader, Reading, allow_open_files};
 use crate::screen::{self, Shown};
 use crate::settings::{Settings, USUAL_SECONDS};
 use crate::table::{self, Row};
@@ -43,6 +43,7 @@ pub fn batch(options: Options, ports: PortSource, write: &mut dyn FnMut(&str)) {
     let interval = Duration::from_secs_f64(options.seconds.unwrap_or(USUAL_SECONDS));
     write(&views.iter().map(|view| csv::header(*view)).collect::<String>());
     let needs = views.iter().map(|view| Needs::of(*view)).fold(Needs::LEAST, Needs::and);
+    allow_open_files();
     let mut reader = Reader::new(Path::new("/"), ports);
     let mut before = reader.read(needs);
     let mut due = Instant::now();
@@ -79,6 +80,7 @@ pub fn interactive(options: Options, ports: PortSource) -> io::Result<()> {
     let state = State { settings, message, ..State::default() };
     // Also what was begun is undone if the rest fails. A panic restores the terminal by a hook.
     let _restore = Restore;
+    allow_open_files();
     let mut terminal = ratatui::try_init()?;
     let mut session = Session { state, reader: Reader::new(Path::new("/"), ports), last: None, rates: None };
     session.run(&mut terminal, options.count, &stop)

@@ -5,6 +5,7 @@ mod announcements;
 mod bench;
 mod capture;
 mod cards;
+mod causes;
 mod check;
 mod console;
 mod crash;

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
 use serde_json::json;
-use taut_tests::{Taut, busy_machine, eventually};
+use taut_tests::{Taut, eventually};
 
 /// Sends a request as a browser would, and returns the answer with its head.
 fn ask(taut: &Taut, head: &str, body: &str) -> String {
@@ -90,30 +90,7 @@ fn follow(taut: &Taut, page: &str, address: &str) -> String {
 }
 
 #[test]
-fn my_vm_is_slow_has_its_cause_in_two_steps() {
-    let taut = Taut::start();
-    let _slow = busy_machine(taut.dir(), "slow", 2);
-    let waiting =
-        |page: &str| page.split("VMs that wait").nth(1)?.split("</section>").next().map(str::to_owned);
-    let list = eventually("the VM waits", || {
-        Some(get(&taut, "/?period=30s")).filter(|page| waiting(page).is_some_and(|it| it.contains(">slow<")))
-    });
-    let section = waiting(&list).unwrap();
-    assert!(section.contains("a vCPU is ready to run and waits for a pCPU"), "{section}");
-    let cause = follow(&taut, &section, "/reasons#wait-ready");
-    assert!(cause.contains("more vCPUs want to run than there are pCPUs"), "{cause}");
-    let process = section.split("href=\"/processes/").nth(1).unwrap().split('"').next().unwrap();
-    let vm = follow(&taut, &section, &format!("/processes/{process}"));
-    assert!(
-        vm.contains("Another program has started this VM") && vm.contains("<th scope=\"row\">vCPU 1</th>")
-    );
-    // In the terminal.
-    let stats = taut.ok(["vm", "stats", "slow", "--period", "30s"]);
-    assert!(stats.contains("slow: see docs/guide/reasons.md#wait-ready"), "{stats}");
-}
-
-#[test]
-fn why_is_my_link_down_has_its_cause_in_two_steps() {
+fn the_reason_of_a_link_follows_its_vm() {
     let taut = Taut::start().with_lan();
     let file = taut.file("m.toml", "kind = \"micro\"\nmemory = \"64MiB\"\n[[nic]]\nportgroup = \"lan\"\n");
     taut.ok(["vm", "create", "-f", file.to_str().unwrap(), "--name", "m1"]);

@@ -148,6 +148,7 @@ fn who_sends_slowly_is_closed() {
     half.write("GET /v1/vms HTTP/1.1\r\nhost: localhost\r\n").unwrap();
     let idle = host.connect();
     let mut dripping = host.connect();
+    dripping.write("GET /v1/vms HTTP/1.1\r\n").unwrap();
     let drip = std::thread::spawn(move || {
         let begun = Instant::now();
         // Each line of the head comes in time, and the head does not.

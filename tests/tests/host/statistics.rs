@@ -2,11 +2,10 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use taut_tests::{Controller, Prerequisite, RawPort, Taut, busy_machine, eventually, require};
+use taut_tests::{Controller, CpuLimit, Prerequisite, RawPort, Taut, busy_machine, eventually, require};
 use taut_virtq::header::NetHeader;
 
 const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
@@ -157,37 +156,6 @@ fn get(taut: &Taut, path: &str) -> Value {
     serde_json::from_str(body).unwrap()
 }
 
-/// A control group with a CPU limit, which goes at the end.
-struct Limited(PathBuf);
-
-impl Limited {
-    /// Puts a process into a group that gets 30 ms of each 100 ms.
-    fn enter(pid: u32) -> Self {
-        let group = Self(PathBuf::from(format!("/sys/fs/cgroup/cpu/taut-test-{pid}")));
-        std::fs::create_dir(&group.0).unwrap();
-        for (file, value) in
-            [("cpu.cfs_period_us", 100_000), ("cpu.cfs_quota_us", 30_000), ("cgroup.procs", pid)]
-        {
-            std::fs::write(group.0.join(file), value.to_string()).unwrap();
-        }
-        group
-    }
-
-    /// Time that the kernel kept the group from running, in nanoseconds.
-    fn throttled_ns(&self) -> f64 {
-        let text = std::fs::read_to_string(self.0.join("cpu.stat")).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("throttled_time "));
-        line.unwrap().parse().unwrap()
-    }
-}
-
-impl Drop for Limited {
-    fn drop(&mut self) {
-        // Its process has ended, but the kernel may not have removed it yet.
-        eventually("the group goes", || std::fs::remove_dir(&self.0).ok());
-    }
-}
-
 #[test]
 fn a_cpu_limit_and_the_memory_of_a_foreign_vm_are_seen() {
     if !require(Prerequisite::CgroupV1(Controller::Cpu)) {
@@ -198,7 +166,7 @@ fn a_cpu_limit_and_the_memory_of_a_foreign_vm_are_seen() {
     let machine = busy_machine(taut.dir(), "limited", 1);
     let pid = machine.id();
     let mut limited = (machine, None);
-    let group = &*limited.1.insert(Limited::enter(pid));
+    let group = &*limited.1.insert(CpuLimit::enter(pid));
     let stats = |period: &str| {
         let all = taut.json(["vm", "stats", "--period", period]);
         all.as_array().unwrap().iter().find(|vm| vm["pid"] == u64::from(pid)).cloned()

@@ -6,7 +6,8 @@ use super::VmStatistics;
 pub mod limits {
     /// Ready time of a vCPU, in percent (`%RDY`).
     pub const READY_PERCENT: f64 = 10.0;
-    /// Time that a vCPU was stopped for co-scheduling, in percent (`%CSTP`). Linux has no such time.
+    /// Time that a vCPU was stopped for co-scheduling, in percent (`%CSTP`). Linux has no such
+    /// time.
     pub const COSTOP_PERCENT: f64 = 3.0;
     /// Time in which a limit kept a VM from running, in percent (`%MLMTD`).
     pub const THROTTLED_PERCENT: f64 = 0.0;

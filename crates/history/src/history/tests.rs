@@ -212,6 +212,26 @@ fn of_many_subjects_that_ended_the_oldest_are_forgotten() {
 }
 
 #[test]
+fn a_damaged_sample_of_the_future_does_not_make_the_others_old() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut history = open(&folder, "a", START);
+    read(&mut history, 5..101);
+    history.end_others(|_| false);
+    history.write().unwrap();
+    drop(history);
+    let file = rusqlite::Connection::open(folder.path().join("history.db")).unwrap();
+    let future = Chunk::begin(Sample { at: LATEST - 5, totals: Values::new([(1, 5)]) }).encode();
+    let sql = "INSERT INTO chunks VALUES (1, 0, ?1, ?1, ?2)";
+    file.execute(sql, rusqlite::params![LATEST - 5, future]).unwrap();
+    drop(file);
+    let mut history = open(&folder, "a", Clocks { since_boot: 101_000, wall: 1 });
+    read(&mut history, 101..200);
+    history.prune(0, 1).unwrap();
+    let at = |second: u64| START.wall - START.since_boot + 1000 * second;
+    assert_eq!(history.counted("port", at(5), at(100)).unwrap().unwrap().values.get(1), 950);
+}
+
+#[test]
 fn a_file_of_the_version_before_keeps_its_samples() {
     let folder = tempfile::tempdir().unwrap();
     let mut history = open(&folder, "a", START);

@@ -19,6 +19,7 @@ pub(crate) mod pages;
 pub mod pci;
 pub(crate) mod pm_qos;
 pub mod real_time;
+pub(crate) mod reread;
 pub(crate) mod scheduler;
 pub(crate) mod setting;
 pub(crate) mod task;

@@ -12,7 +12,7 @@ fn content<'a>(path: &Path, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
 }
 
 /// Most bytes of a file that has a line of numbers.
-const LINE: usize = 1024;
+pub(crate) const LINE: usize = 1024;
 /// Most bytes of `status`. A process of a user with very many groups has a longer one.
 const STATUS: usize = 16 << 10;
 
@@ -46,8 +46,13 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 /// Reads `stat` in the folder of a thread, unless the thread has ended.
 pub(crate) fn stat(thread: &Path) -> Option<Stat> {
     let mut buffer = [0; LINE];
+    stat_of(content(&thread.join("stat"), &mut buffer)?)
+}
+
+/// Parses `stat`.
+pub(crate) fn stat_of(content: &[u8]) -> Option<Stat> {
     // A name need not be UTF-8.
-    let text = String::from_utf8_lossy(content(&thread.join("stat"), &mut buffer)?);
+    let text = String::from_utf8_lossy(content);
     // The name is in parentheses and may itself hold parentheses.
     let (head, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -79,7 +84,12 @@ pub(crate) fn numbers(folder: &Path) -> Vec<u32> {
 /// Reads the scheduler's counters in the folder of a thread, unless the thread has ended.
 pub(crate) fn schedstat(thread: &Path) -> Option<Schedstat> {
     let mut buffer = [0; LINE];
-    let text = std::str::from_utf8(content(&thread.join("schedstat"), &mut buffer)?).ok()?;
+    schedstat_of(content(&thread.join("schedstat"), &mut buffer)?)
+}
+
+/// Parses `schedstat`.
+pub(crate) fn schedstat_of(content: &[u8]) -> Option<Schedstat> {
+    let text = std::str::from_utf8(content).ok()?;
     let mut words = text.split_whitespace().map(|word| word.parse().ok());
     Some(Schedstat { ran_ns: words.next()??, waited_ns: words.next()??, times: words.next()?? })
 }

@@ -27,7 +27,7 @@ pub fn page(refused: Option<&ApiError>) -> String {
             }
         }
     };
-    // Who has not logged in is told nothing about the host.
+    // A visitor without a session learns nothing about the host.
     Frame::default().render(&Page {
         title: "Log in".to_owned(),
         section: None,

@@ -216,6 +216,7 @@ mod tests {
             "portgroup create name",
             "netns attach name",
             "port attach name",
+            "token create name",
         ];
         assert_eq!(without_source(&Cli::command(), ""), new, "only new names have no candidates");
         with_names(Cli::command(), "").debug_assert();

@@ -66,7 +66,7 @@ pub(crate) fn run(command: Command, client: &Client, out: Output) -> Outcome {
         Command::Create(CreateArgs { name, role, expires }) => {
             let body = CreateToken { name, role: role.into(), valid_s: expires.ms() / 1000 };
             let created: CreatedToken = client.post(path::TOKENS, &body)?;
-            // Its text is the result, which --quiet does not hide.
+            // The secret is the result, which --quiet does not hide.
             output::print(out.format, &created, created_text);
         }
         Command::List => {
@@ -150,7 +150,7 @@ mod tests {
         insta::assert_snapshot!(created_text(&created), @r"
         name     ci
         role     operate
-        expires  2024-03-30 12:34:56
+        expires  2024-03-30 12:34:56Z
         token    taut_00
 
         address      https://192.0.2.7:8443
@@ -165,9 +165,9 @@ mod tests {
     fn tokens_are_listed_with_their_end_and_last_use() {
         let all = [token("ci", Some(1_709_210_100_000)), token("old", None)];
         insta::assert_snapshot!(table(&all), @r"
-        NAME  ROLE     CREATED              EXPIRES                    LAST USED
-        ci    operate  2024-02-29 12:34:56  2024-03-30 12:34:56        2024-02-29 12:35:00
-        old   operate  2024-02-29 12:34:56  2024-03-30 12:34:56, over  not by this tautd
+        NAME  ROLE     CREATED               EXPIRES                     LAST USED
+        ci    operate  2024-02-29 12:34:56Z  2024-03-30 12:34:56Z        2024-02-29 12:35:00Z
+        old   operate  2024-02-29 12:34:56Z  2024-03-30 12:34:56Z, over  not by this tautd
         ");
     }
 }

@@ -1,4 +1,5 @@
-//! The sender of a request: the process at the other end of a Unix socket, or the holder of a token.
+//! The sender of a request: the process at the other end of a Unix socket, or the holder of a
+//! token.
 
 use std::fs;
 use std::io;
@@ -39,7 +40,7 @@ enum Origin {
 struct Bearer {
     /// Name of the token.
     token: Name,
-    /// Its role.
+    /// Role of the token.
     role: Role,
     address: IpAddr,
 }

@@ -5,8 +5,8 @@
 //! - [`roles`] maps users and groups to roles, from a file.
 //! - [`rights`] lends a thread the permissions of a user; [`files`] opens a VM's files with them.
 //! - [`ids`] finds users and groups by name, and refuses groups of which a user is no member.
-//! - [`tokens`] finds the token that a caller over TCP shows, and [`turned_away`] counts whom TCP has
-//!   refused.
+//! - [`tokens`] finds the token that a caller over TCP shows, and [`turned_away`] counts refusals
+//!   over TCP.
 //! - [`audit`] records each change before it is made, and its outcome before it is answered.
 
 pub(crate) mod audit;

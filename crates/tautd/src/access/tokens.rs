@@ -4,6 +4,7 @@
 //! salt nor repetition.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -76,16 +77,18 @@ impl LastUse {
 
 /// Draws the text of a new secret.
 pub(crate) fn draw() -> io::Result<String> {
-    let mut text = PREFIX.to_owned();
-    text.extend(random()?.map(|byte| format!("{byte:02x}")));
-    Ok(text)
+    Ok(PREFIX.to_owned() + &random()?)
 }
 
-/// Returns 256 random bits of the kernel.
-pub(crate) fn random() -> io::Result<[u8; BYTES]> {
+/// Returns 256 random bits of the kernel as hexadecimal digits.
+pub(crate) fn random() -> io::Result<String> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
-    Ok(bytes)
+    let mut text = String::with_capacity(2 * BYTES);
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    Ok(text)
 }
 
 /// Returns the hash of a secret.

@@ -12,7 +12,7 @@ const REPEAT: Duration = Duration::from_secs(60);
 /// Why a connection or a request over TCP was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// There are too many connections, or an address opens them too fast.
+    /// Too many connections are open, or an address opens them too fast.
     Connections,
     /// The client speaks HTTP without TLS.
     PlainHttp,

@@ -23,7 +23,7 @@ use taut_vm::definition;
 
 use super::Shared;
 use super::body::{Body, Failure, Named};
-use super::vms::{answer, owner, write_vm};
+use super::vms::{answer, owner, refuse_remote, write_vm};
 use crate::access::caller::Caller;
 use crate::access::ids::check_membership;
 use crate::interface;
@@ -43,6 +43,8 @@ pub(super) async fn patch_vm(
     Body(patch): Body<VmPatch>,
 ) -> Result<Json<Vm>, Failure> {
     if let Some(GroupChoice(Some(group))) = patch.vmci.group.clone() {
+        refuse_remote(&caller, "a group of the host")
+            .map_err(|error| Failure::from(error).about(Some(name.clone())))?;
         let rights = owner(&app, &caller);
         // Looking a group up may take long.
         let may = tokio::task::spawn_blocking(move || check_membership(&rights, &group)).await;

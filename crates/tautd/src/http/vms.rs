@@ -106,13 +106,18 @@ fn check_remote(caller: &Caller, spec: &VmSpec) -> Result<(), ApiError> {
     } else {
         return Ok(());
     };
+    refuse_remote(caller, &uses)
+}
+
+/// Refuses to use something of the host for a VM over TCP.
+pub(super) fn refuse_remote(caller: &Caller, uses: &str) -> Result<(), ApiError> {
     if caller.token().is_none() {
         return Ok(());
     }
     Err(ApiError::new(
         ErrorKind::Forbidden,
-        format!("over TCP no VM can be created that names {uses}"),
-        "create it on the host, where files are opened with the rights of a user",
+        format!("over TCP no VM can be given {uses}"),
+        "do it on the host, where files are opened with the rights of a user",
     ))
 }
 

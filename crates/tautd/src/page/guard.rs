@@ -1,8 +1,8 @@
 //! Protection of the page's user from other sites in the same browser.
 //!
 //! On the Unix socket there is no cookie or token: whoever reaches it through `ssh -L` acts as its
-//! user. Over TCP, a browser adds its cookie by itself. So any other site that the browser shows may
-//! try to send requests here.
+//! user. Over TCP, a browser adds its cookie by itself. So any other site that the browser shows
+//! may try to send requests here.
 //!
 //! - A request that changes something is refused if `Origin` or `Sec-Fetch-Site` names another
 //!   site. Programs other than browsers send neither. A request with a cookie comes from a browser,

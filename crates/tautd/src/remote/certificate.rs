@@ -45,16 +45,16 @@ pub(super) enum BadCertificate {
     /// A file cannot be read, or is no PEM.
     #[error("cannot read {0}")]
     Unreadable(PathBuf, #[source] rustls::pki_types::pem::Error),
-    /// There is none in the file.
+    /// A file contains no certificate.
     #[error("{0} has no certificate")]
     Empty(PathBuf),
     /// The key is of another certificate, or of a kind that is not supported.
     #[error("{} and {} cannot be used together", .0.certificate.display(), .0.key.display())]
     Unusable(Files, #[source] rustls::Error),
-    /// None could be made.
+    /// A self-signed certificate could not be made.
     #[error("no certificate can be made")]
     NotMade(#[from] rcgen::Error),
-    /// It could not be kept.
+    /// A self-signed certificate could not be written to its file.
     #[error("{0} cannot be written")]
     Unwritable(PathBuf, #[source] io::Error),
 }

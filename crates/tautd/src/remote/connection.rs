@@ -103,8 +103,8 @@ async fn requests(
     loop {
         tokio::select! {
             ended = connection.as_mut() => {
-                // A connection that is only kept open between requests is closed as well, and is not
-                // refused anything.
+                // A connection that is only kept open between requests is closed as well, and is
+                // not refused anything.
                 if ended.is_err_and(|error| error.is_timeout()) && begun.load(Relaxed) {
                     service.note(Reason::Slow, peer.address);
                 }
@@ -120,7 +120,7 @@ async fn requests(
                     return;
                 }
             }
-            // What is being answered is answered; an error means that the daemon ends, too.
+            // The request under way is still answered.
             () = until(&mut closing) => {
                 connection.as_mut().graceful_shutdown();
                 // A connection that does not end is ended with the thread.

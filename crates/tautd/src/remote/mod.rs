@@ -1,6 +1,6 @@
 //! Access over TCP: TLS, tokens, and bounds for whoever can reach the port.
 //!
-//! It is off unless the command line asks for it. One thread of lower priority serves all
+//! TCP is off unless the command line asks for it. One thread of lower priority serves all
 //! connections, so that a flood takes little from others:
 //!
 //! - [`certificate`] reads the certificate, or makes one.
@@ -113,7 +113,7 @@ impl Remote {
         let tls = TlsAcceptor::from(self.identity.config);
         let (closing, closed) = watch::channel(false);
         let thread = thread::Builder::new().name(NAME.to_owned()).spawn(move || {
-            // Threads for work that may block inherit it.
+            // Threads for work that may block inherit the value.
             if let Err(error) = setpriority_process(None, NICE) {
                 tracing::warn!(%error, "access over TCP has the priority of everything else");
             }

@@ -40,8 +40,8 @@ const WORKING: usize = 16;
 const WORKING_OF_TOKEN: usize = 4;
 /// Time that a request waits for its turn to be worked on.
 const TURN: Duration = Duration::from_secs(5);
-/// Pause before the answer to a request beyond a rate. A connection has one request at a time, so it
-/// bounds what a flood costs.
+/// Pause before the answer to a request beyond a rate. A connection has one request at a time, so
+/// it bounds what a flood costs.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 /// Pause before the answer to a wrong token of an address that has shown many.
 const SLOW_DOWN: Duration = Duration::from_secs(1);
@@ -182,7 +182,7 @@ impl Service {
                 Ok(login::out(&mut lock(&self.sessions), cookies(request.headers())))
             }
             path if path.starts_with("/assets/") => {
-                // They say nothing about the host, so they need no token.
+                // Assets say nothing about the host, so they need no token.
                 let Ok(response) = self.page.clone().oneshot(without_body(request)).await;
                 Ok(response)
             }
@@ -190,13 +190,13 @@ impl Service {
                 let token = self.shown_token(peer, request.headers()).await?;
                 self.pass_on(peer, &token, &self.api, request).await
             }
-            _ => match self.session(request.headers()) {
-                Some(token) => self.pass_on(peer, &token, &self.page, request).await,
-                None => {
-                    self.note(Reason::Unauthenticated, peer.address);
-                    Ok(login::page(StatusCode::UNAUTHORIZED, None))
+            _ => {
+                if let Some(token) = self.session(request.headers()) {
+                    return self.pass_on(peer, &token, &self.page, request).await;
                 }
-            },
+                self.note(Reason::Unauthenticated, peer.address);
+                Ok(login::page(StatusCode::UNAUTHORIZED, None))
+            }
         }
     }
 
@@ -308,14 +308,13 @@ pub(super) async fn read_body(
     if stated.is_some_and(|length: u64| length > most as u64) {
         return Err(too_large());
     }
-    match timeout(BODY_TIME, to_bytes(body, most)).await {
-        Ok(read) => read.map_err(|_| too_large()),
-        Err(_) => {
-            let message = format!("the body did not arrive within {BODY_TIME:?}");
-            let error = ApiError::new(ErrorKind::Invalid, message, "send the request without pauses");
-            Err(Refusal::new(Reason::Slow, error))
-        }
-    }
+    let slow = |_| {
+        let message = format!("the body did not arrive within {BODY_TIME:?}");
+        let error = ApiError::new(ErrorKind::Invalid, message, "send the request without pauses");
+        Refusal::new(Reason::Slow, error)
+    };
+    let read = timeout(BODY_TIME, to_bytes(body, most)).await.map_err(slow)?;
+    read.map_err(|_| too_large())
 }
 
 /// Returns whether a path belongs to the API; the others are those of the page.

@@ -1,6 +1,6 @@
 //! Sessions of browsers: a cookie stands for a token that was shown once.
 //!
-//! They are in memory alone: after a restart of the daemon, users log in again.
+//! Sessions are in memory alone: after a restart of the daemon, users log in again.
 
 use std::collections::HashMap;
 use std::io;
@@ -29,7 +29,7 @@ struct Session {
 impl Sessions {
     /// Begins a session. Returns the header that sets the cookie.
     pub(super) fn begin(&mut self, token: &Token, valid: &[Token], now: Instant) -> io::Result<String> {
-        let value: String = tokens::random()?.iter().map(|byte| format!("{byte:02x}")).collect();
+        let value = tokens::random()?;
         // Forgets those whose time is over, or whose token is gone. So there are at most as many as
         // all tokens may have.
         self.0.retain(|_, session| {

@@ -10,7 +10,8 @@ const CALM: u32 = 600;
 /// What is known of VMs that were left out.
 #[derive(Debug, Default)]
 pub(super) struct Crowd {
-    /// Samples that will have to have room for all VMs until the crowd counts as gone; 0 if it does.
+    /// Samples that will have to have room for all VMs until the crowd counts as gone; 0 if it
+    /// does.
     left: u32,
 }
 

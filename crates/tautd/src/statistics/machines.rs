@@ -42,9 +42,9 @@ const OTHERS: u8 = 250;
 /// processes of its own VMs a bit later.
 const LOOKS_BEFORE_FOREIGN: u32 = 5;
 
-/// Most foreign VMs that have samples, those that have ended included. Beyond it, the one that ended
-/// first is forgotten: any user of the host can start programs that look like VMs, one after the
-/// other.
+/// Most foreign VMs that have samples, those that have ended included. Beyond it, the one that
+/// ended first is forgotten: any user of the host can start programs that look like VMs, one after
+/// the other.
 pub(super) const MOST_FOREIGN: usize = 4096;
 
 /// Key and name of a machine.

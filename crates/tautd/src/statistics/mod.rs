@@ -58,6 +58,9 @@ pub(crate) struct Statistics {
     path: PathBuf,
     densities: [Density; DENSITIES],
     history: Mutex<Result<History, ApiError>>,
+    /// Held by the request that reads. Of many requests only one waits for the history at a time,
+    /// so that they do not keep samples from being taken.
+    reader: Mutex<()>,
     /// The VMs that ran at the last sample.
     running: Mutex<Running>,
     /// The last write has failed.
@@ -97,17 +100,23 @@ impl Statistics {
     /// cannot be opened, there are no statistics, and requests for them say why.
     /// `kept` are the times for which samples are kept, from the densest to the thinnest.
     pub(crate) fn open(state_dir: &Path, kept: [Period; DENSITIES]) -> Self {
+        Self::open_at(state_dir, kept, clocks())
+    }
+
+    /// Opens the samples at a time.
+    fn open_at(state_dir: &Path, kept: [Period; DENSITIES], now: Clocks) -> Self {
         let path = state_dir.join(FILE);
         let mut densities = USUAL;
         for (density, kept) in densities.iter_mut().zip(kept) {
             density.kept = kept.ms();
         }
-        let opened = open(&path, densities).or_else(|error| begin_anew(&path, densities, error));
+        let opened = open(&path, densities, now).or_else(|error| begin_anew(&path, densities, now, error));
         let history = Mutex::new(opened.map_err(|error| unusable(&path, &error)));
         Self {
             path,
             densities,
             history,
+            reader: Mutex::default(),
             running: Mutex::default(),
             write_failed: AtomicBool::new(false),
             prune_failed: AtomicBool::new(false),
@@ -151,7 +160,7 @@ impl Statistics {
             tracing::warn!(error = cause, "{failure}");
         }
         if error.is_of_the_file() {
-            let begun = begin_anew(&self.path, self.densities, error);
+            let begun = begin_anew(&self.path, self.densities, clocks(), error);
             *kept = begun.map_err(|error| unusable(&self.path, &error));
         }
     }
@@ -184,8 +193,8 @@ impl Statistics {
         self.read(|history| series::series(history, &running, asked, period, clocks()))
     }
 
-    /// Returns the times of the VMs of the host that ran at the last sample, and the number of those
-    /// that it has left out.
+    /// Returns the times of the VMs of the host that ran at the last sample, and the number of
+    /// those that it has left out.
     pub(crate) fn vm_times(&self) -> (Vec<VmTimes>, usize) {
         let running = self.running();
         (running.times.clone(), running.left_out)
@@ -203,6 +212,7 @@ impl Statistics {
     }
 
     fn read<T>(&self, read: impl FnOnce(&History) -> Result<T, FileError>) -> Result<T, ApiError> {
+        let _reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         match &*self.lock() {
             Ok(history) => read(history).map_err(|error| {
                 let hint = "look at the disk of the state directory";
@@ -222,13 +232,18 @@ impl Statistics {
     }
 }
 
-fn open(path: &Path, densities: [Density; DENSITIES]) -> Result<History, FileError> {
+fn open(path: &Path, densities: [Density; DENSITIES], now: Clocks) -> Result<History, FileError> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    History::open(path, densities, boot.trim(), clocks())
+    History::open(path, densities, boot.trim(), now)
 }
 
 /// Puts a file aside that is at fault itself, and begins a new one.
-fn begin_anew(path: &Path, densities: [Density; DENSITIES], error: FileError) -> Result<History, FileError> {
+fn begin_anew(
+    path: &Path,
+    densities: [Density; DENSITIES],
+    now: Clocks,
+    error: FileError,
+) -> Result<History, FileError> {
     if !error.is_of_the_file() {
         return Err(error);
     }
@@ -243,7 +258,7 @@ fn begin_anew(path: &Path, densities: [Density; DENSITIES], error: FileError) ->
     }
     let cause: &dyn std::error::Error = &error;
     tracing::warn!(error = cause, aside = ?with_end(UNUSABLE), "statistics begin anew");
-    open(path, densities)
+    open(path, densities, now)
 }
 
 /// Returns the answer to requests while the file cannot be used.

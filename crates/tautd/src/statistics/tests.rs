@@ -1,5 +1,6 @@
 //! Samples of a fabric's counters whose values the tests know.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt as _;
 
 use taut_api::Name;
@@ -7,6 +8,7 @@ use taut_api::fabric::counters::{PortWord, port_base};
 use taut_api::fabric::{DropReason, PortId};
 use taut_api::network::{ExternalPortSpec, PortGroupSpec, VSwitchSpec};
 use taut_api::statistics::{Column, Subject};
+use taut_history::Values;
 use tempfile::TempDir;
 
 use super::*;
@@ -21,7 +23,18 @@ struct Daemon {
 
 /// Opens the samples in a folder. All are kept for a day.
 fn open(state_dir: &Path) -> Statistics {
-    Statistics::open(state_dir, [Period::DAY; 3])
+    open_at(state_dir, 0)
+}
+
+/// Opens them so many seconds after the host's present time.
+fn open_at(state_dir: &Path, second: u64) -> Statistics {
+    Statistics::open_at(state_dir, [Period::DAY; 3], later(second))
+}
+
+/// Returns the clocks of the host so many seconds after its present time.
+fn later(second: u64) -> Clocks {
+    let now = clocks();
+    Clocks { since_boot: now.since_boot + 1000 * second, wall: now.wall + 1000 * second }
 }
 
 fn name(text: &str) -> Name {
@@ -63,18 +76,15 @@ impl Daemon {
 
     /// Takes a sample so many seconds after the host's present time.
     fn sample(&self, second: u64) {
-        let now = clocks();
-        let later = || Clocks { since_boot: now.since_boot + 1000 * second, wall: now.wall + 1000 * second };
+        let now = later(second);
         let mut no_machines = thread::Readers::new(self.dir.path());
-        thread::sample(&self.statistics, &self.sources, &mut no_machines, later);
+        thread::sample(&self.statistics, &self.sources, &mut no_machines, || now);
     }
 
     /// Returns what the only port has counted up to a second.
     fn counted(&self, period: &str, second: u64) -> Option<CountedPort> {
-        let now = clocks();
-        let later = Clocks { since_boot: now.since_boot + 1000 * second, wall: now.wall + 1000 * second };
         let kept = self.statistics.lock();
-        let all = ports::counted(kept.as_ref().unwrap(), period.parse().unwrap(), later).unwrap();
+        let all = ports::counted(kept.as_ref().unwrap(), period.parse().unwrap(), later(second)).unwrap();
         all.into_iter().next()
     }
 }
@@ -113,7 +123,7 @@ fn a_counter_that_begins_again_and_a_killed_daemon_make_no_false_rate() {
     // The daemon is killed: its last sample was not written. The next daemon finds that the counter
     // has begun again.
     daemon.statistics = open(&daemon.dir.path().join("absent"));
-    daemon.statistics = open(daemon.dir.path());
+    daemon.statistics = open_at(daemon.dir.path(), 30);
     daemon.count(0, 70);
     daemon.sample(30);
     assert_eq!(daemon.counted("1m", 30).unwrap().counters.rx_frames, 70);
@@ -143,7 +153,7 @@ fn a_series_has_a_point_for_each_step_and_none_where_nobody_took_samples() {
     for second in (0..=60).chain(100..=120) {
         if second == 100 {
             daemon.statistics = open(&daemon.dir.path().join("absent"));
-            daemon.statistics = open(daemon.dir.path());
+            daemon.statistics = open_at(daemon.dir.path(), second);
         }
         daemon.count(PortWord::TxFrames as usize, 1000 * second);
         daemon.count(PortWord::TxBytes as usize, 64_000 * second);
@@ -151,8 +161,7 @@ fn a_series_has_a_point_for_each_step_and_none_where_nobody_took_samples() {
         daemon.sample(second);
         daemon.statistics.write();
     }
-    let now = clocks();
-    let later = Clocks { since_boot: now.since_boot + 120_000, wall: now.wall + 120_000 };
+    let later = later(120);
     let asked = |subject, name: &str| {
         let kept = daemon.statistics.lock();
         let asked = Asked { subject, name: name.to_owned(), pid: None };
@@ -179,6 +188,28 @@ fn a_series_has_a_point_for_each_step_and_none_where_nobody_took_samples() {
     }
     assert_eq!(asked(Subject::Uplink, "gen"), None);
     assert_eq!(asked(Subject::Vm, "external/gen"), None);
+}
+
+#[test]
+fn foreign_vms_that_have_ended_do_not_fill_the_history() {
+    let dir = tempfile::tempdir().unwrap();
+    let statistics = open(dir.path());
+    let mut kept = statistics.lock();
+    let history = kept.as_mut().unwrap();
+    let most = machines::MOST_FOREIGN as u64;
+    let since_boot = clocks().since_boot;
+    for number in 0..most + 10 {
+        let at = since_boot + 1000 * number;
+        history.record(at, &format!("machine/x/{number}/7"), "x", &Values::new([(1, number)]));
+    }
+    history.record(since_boot, "port/1/vm/a/nic0", "vm/a/nic0", &Values::default());
+    // The first one runs still, and is the oldest.
+    let running = BTreeSet::from(["machine/x/0/7".to_owned()]);
+    thread::bound(history, &running);
+    let is_there = |number: u64| history.last(&format!("machine/x/{number}/7")).is_some();
+    assert_eq!(history.len() as u64, most + 1);
+    assert!(is_there(0) && !is_there(1) && !is_there(10) && is_there(11));
+    assert!(history.last("port/1/vm/a/nic0").is_some());
 }
 
 #[test]

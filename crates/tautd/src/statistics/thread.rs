@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::{Builder, sleep};
 use std::time::Duration;
 
-use taut_history::Clocks;
+use taut_history::{Clocks, History};
 use taut_host::observe::load::Loads;
 use taut_host::observe::processes::{Detail, Found, Needs, Processes};
 
@@ -20,6 +20,9 @@ use super::{Running, Sources, Statistics, clocks, host, ports, sockets};
 const EVERY: u64 = 1000;
 /// Samples between two writes to the file: a daemon that is killed loses no more.
 const SAMPLES_PER_WRITE: u64 = 5;
+/// Most subjects that have ended and keep their samples. Ports and VMs can be made and deleted
+/// again all the time.
+const MOST_ENDED: usize = 16_384;
 /// Parts of the subjects. Each second, old samples of one part are deleted.
 const PARTS: u64 = 600;
 
@@ -64,6 +67,19 @@ pub(super) fn start(statistics: Arc<Statistics>, sources: Sources) -> io::Result
         }
     };
     Builder::new().name("statistics".into()).spawn(run).map(drop)
+}
+
+/// Forgets the oldest subjects that have ended, if there are too many: of foreign VMs, and of all
+/// subjects. `keys` are those that exist.
+pub(super) fn bound(history: &mut History, keys: &BTreeSet<String>) {
+    if history.len() > machines::MOST_FOREIGN {
+        let running = keys.iter().filter(|key| machines::is_foreign(key)).count();
+        let most = machines::MOST_FOREIGN.saturating_sub(running);
+        history.keep_newest(most, |key| machines::is_foreign(key) && !keys.contains(key));
+    }
+    if history.len() > MOST_ENDED + keys.len() {
+        history.keep_newest(MOST_ENDED, |key| !keys.contains(key));
+    }
 }
 
 /// Takes a sample of the host and of all ports and machines that exist, and ends those that are
@@ -124,9 +140,7 @@ pub(super) fn sample(
         history.record(read_at.since_boot, host::KEY, host::KEY, &reading);
         keys.insert(host::KEY.to_owned());
         history.end_others(|key| keys.contains(key));
-        let is_bounded = |key: &str| machines::is_foreign(key) && !keys.contains(key);
-        let running = keys.iter().filter(|key| machines::is_foreign(key)).count();
-        history.keep_newest(machines::MOST_FOREIGN.saturating_sub(running), is_bounded);
+        bound(history, &keys);
         gauges.keep(&keys);
     }
     let processes = named.iter().map(|(machine, named)| (named.key.clone(), machine.pid)).collect();

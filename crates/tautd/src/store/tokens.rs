@@ -1,6 +1,6 @@
 //! Tokens in the store's file.
 //!
-//! They are no documents: nothing on the host depends on them, so a write raises no revision and
+//! Tokens are no documents: nothing on the host depends on them, so a write raises no revision and
 //! does not wake the reconcile loop. Whoever serves connections waits for changes of the list.
 
 use std::sync::Arc;

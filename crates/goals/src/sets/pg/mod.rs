@@ -1,6 +1,7 @@
 //! PG: statistics, and the places where people look at them.
 
 mod pg1;
+mod pg10;
 mod pg2;
 mod pg3;
 mod pg4;
@@ -26,5 +27,6 @@ pub(super) const SET: Set = Set {
         &pg7::ROW,
         &pg8::ROW,
         &pg9::ROW,
+        &pg10::ROW,
     ],
 };

@@ -74,7 +74,7 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let values = [found.number("closed")?, found.number("open")?, found.number("longest_s")?];
     results.record("PG3-slow", values, "no handshake, no request, half a head, half a body");
 
-    let (rounds, seconds) = lab.pick((20_u64, 5), (2, 2));
+    let (rounds, seconds) = lab.pick((20_u64, 5_u64), (2, 2));
     let found = attack(lab, &format!("flood {rounds} {seconds} {RATE}"), "flood")?;
     require(
         found.count("rounds")? == rounds || lab.machine().is_stand_in(),

@@ -1,7 +1,8 @@
-//! PG6: cost of the daemon on a host with many ports and VMs that do nothing.
+//! PG6: cost of the daemon and of `taut top` on a host with many ports and VMs that do nothing.
 
 use crate::figure::{Bound, median, shown};
 use crate::lab::{DaemonOptions, Lab};
+use crate::machine::Command;
 use crate::reason::{Measured, require};
 use crate::row::{Goal, Results, Row};
 
@@ -12,11 +13,16 @@ const PORTS: u32 = 500;
 
 pub(super) const ROW: Row = Row {
     id: "PG6",
-    what: "CPU time of the daemon while nothing happens; time of `taut net stats` and `taut vm stats`",
+    what: "CPU time of the daemon while nothing happens; time of `taut net stats` and `taut vm stats`; time of a \
+           refresh of `taut top`",
     on: "500 ports and 200 microguests that do nothing",
     goals: &[
         Goal::new("PG6-idle", &[Bound::Below(1.0, "% of a core"), Bound::Stated("MiB of the daemon")]),
         Goal::new("PG6-answers", &[Bound::Below(200.0, "ms, all ports"), Bound::Below(200.0, "ms, all VMs")]),
+        Goal::new(
+            "PG6-top",
+            &[Bound::Below(50.0, "ms, view of CPUs"), Bound::Below(50.0, "ms, the slowest other view")],
+        ),
     ],
     run,
 };
@@ -45,7 +51,25 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let detail = format!("{machines} microguests, {ports} ports, over {} s", shown(seconds));
     let times = [time_of(lab, "net", ports)?, time_of(lab, "vm", machines)?];
     results.record("PG6-idle", [percent, memory], detail);
+    top(lab, machines, ports, results)?;
     results.record("PG6-answers", times, "median of 9 runs of the command line; a period of five minutes");
+    Ok(())
+}
+
+/// Measures refreshes of `taut top`. It sees this host's VMs, and answers of as many ports, which
+/// the program makes up: the daemon's time is that of [`time_of`].
+fn top(lab: &mut Lab, machines: u32, ports: u32, results: &mut Results) -> Measured<()> {
+    let program = lab.example("taut-top", "refresh")?;
+    let words = format!("0 1 {ports} {}", lab.pick(30, 5));
+    let found = lab.run(&Command::new(&program).args(words).limit(300).record("top"))?.stdout.json()?;
+    let seen = found.count("machines")?;
+    let is_whole = seen >= u64::from(machines) || lab.machine().is_stand_in();
+    require(is_whole, format!("`taut top` sees {seen} of {machines} VMs"))?;
+    let of = |view: &str| found.number(&format!("ms.{view}.p50"));
+    let others = ["memory", "network", "disk", "interrupt", "vm-disk"];
+    let others = others.map(of).into_iter().collect::<Measured<Vec<_>>>()?;
+    let detail = format!("medians; {} threads", shown(found.number("threads")?));
+    results.record("PG6-top", [of("cpu")?, others.into_iter().fold(0.0, f64::max)], detail);
     Ok(())
 }
 

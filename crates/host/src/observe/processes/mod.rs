@@ -20,6 +20,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::kernel::cgroup::controller::Controller;
+use crate::kernel::reread;
 use crate::kernel::task;
 
 pub use self::threads::{TICKS_PER_S, Thread, Times, Vcpu, delays_are_counted};
@@ -141,6 +142,8 @@ pub struct Processes {
     root: PathBuf,
     /// The controller that limits CPU time.
     cpu: Option<Controller>,
+    /// Room for files that stay open.
+    files: reread::Room,
     known: BTreeMap<u32, Known>,
 }
 
@@ -169,7 +172,7 @@ impl Processes {
     /// Begins to read the processes of the host below `root`.
     pub fn new(root: &Path) -> Self {
         let cpu = Controller::find(root, None, "cpu");
-        Self { root: root.to_owned(), cpu, known: BTreeMap::new() }
+        Self { root: root.to_owned(), cpu, files: reread::Room::of_this_process(), known: BTreeMap::new() }
     }
 
     /// Reads all processes. `is_own` tells which of them are machines of the caller.
@@ -190,7 +193,7 @@ impl Processes {
                 continue;
             }
             let folder = proc.join(pid.to_string());
-            known.threads.read(&folder, known.count, needs.threads, needs.paging);
+            known.threads.read(&folder, known.count, needs.threads, needs.paging, &self.files);
             found.machines.extend(known.machine(pid, &folder, needs, self.cpu.as_ref()));
             if needs.threads == Detail::Places {
                 found.threads.extend(known.threads.all(pid));
@@ -229,7 +232,13 @@ impl Processes {
         let mut room = Room { processes: usize::MAX, threads: MOST_OTHER_THREADS };
         for (pid, known) in self.known.iter_mut().filter(|(_, known)| known.machine.is_none()) {
             if room.take(known) {
-                known.threads.read(&proc.join(pid.to_string()), known.count, Detail::Places, false);
+                known.threads.read(
+                    &proc.join(pid.to_string()),
+                    known.count,
+                    Detail::Places,
+                    false,
+                    &self.files,
+                );
                 found.threads.extend(known.threads.all(*pid));
             } else {
                 found.others_left_out += 1;

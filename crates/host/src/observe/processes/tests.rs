@@ -43,6 +43,8 @@ impl Host {
     }
 
     fn end_of_thread(&self, pid: u32, tid: u32) {
+        // An open file of a thread that has ended cannot be read.
+        fs::write(self.0.path().join(format!("proc/{pid}/task/{tid}/schedstat")), "").unwrap();
         fs::remove_dir_all(self.0.path().join(format!("proc/{pid}/task/{tid}"))).unwrap();
     }
 }

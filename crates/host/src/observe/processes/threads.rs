@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use taut_api::printable::printable;
 
 use super::{Detail, is_looked_at};
 use crate::kernel::affinity;
+use crate::kernel::reread::{Reread, Room};
 use crate::kernel::task::{self, Schedstat, Stat};
 
 /// Clock ticks per second of the files in `/proc`: the same on every architecture of Linux that
@@ -88,6 +89,8 @@ struct Known {
     /// Number of times that it was seen.
     looks: u32,
     vcpu: Option<u32>,
+    schedstat_file: Reread,
+    stat_file: Reread,
     /// Its counters, once they were read.
     counted: Option<Schedstat>,
     /// Its file `stat` as it was when it had these counters.
@@ -103,14 +106,21 @@ impl Threads {
     ///
     /// They are listed only if their number has changed, or if one of them has ended: otherwise
     /// there cannot be a new one.
-    pub(super) fn read(&mut self, process: &Path, count: Option<usize>, detail: Detail, paging: bool) {
+    pub(super) fn read(
+        &mut self,
+        process: &Path,
+        count: Option<usize>,
+        detail: Detail,
+        paging: bool,
+        room: &Room,
+    ) {
         let tasks = process.join("task");
         self.round = self.round.wrapping_add(1);
         if detail == Detail::Names || count != Some(self.known.len()) {
             self.list(&tasks);
         }
         for _ in 0..MOST_LISTS {
-            if !self.read_each(&tasks, detail, paging) {
+            if !self.read_each(&tasks, detail, paging, room) {
                 break;
             }
             self.list(&tasks);
@@ -125,7 +135,7 @@ impl Threads {
     }
 
     /// Reads the threads that were not read in this round. Returns whether one of them has ended.
-    fn read_each(&mut self, tasks: &Path, detail: Detail, paging: bool) -> bool {
+    fn read_each(&mut self, tasks: &Path, detail: Detail, paging: bool, room: &Room) -> bool {
         let Self { known, others, paged_ticks, are_timed, round } = self;
         let before = known.len();
         known.retain(|tid, thread| {
@@ -134,10 +144,10 @@ impl Threads {
             }
             thread.round = *round;
             let last = thread.times();
-            let folder = tasks.join(tid.to_string());
-            let is_alive = thread.read(&folder, detail).is_some();
+            let folder = || tasks.join(tid.to_string());
+            let is_alive = thread.read(&folder, detail, room).is_some();
             if is_alive && paging && thread.vcpu.is_some() {
-                *paged_ticks += thread.read_paging(&folder);
+                *paged_ticks += thread.read_paging(&folder, room);
             }
             // A process that was there before has the past of its threads behind it.
             if is_alive && thread.vcpu.is_none() && (last.is_some() || *are_timed) {
@@ -194,9 +204,11 @@ impl Threads {
 
 impl Known {
     /// Reads the thread, unless it has ended.
-    fn read(&mut self, folder: &Path, detail: Detail) -> Option<()> {
+    fn read(&mut self, folder: &impl Fn() -> PathBuf, detail: Detail, room: &Room) -> Option<()> {
+        let mut buffer = [0; task::LINE];
         if detail >= Detail::Times {
-            let counted = task::schedstat(folder)?;
+            let read = self.schedstat_file.read(|| folder().join("schedstat"), &mut buffer, room)?;
+            let counted = task::schedstat_of(read)?;
             if self.counted != Some(counted) {
                 self.counted = Some(counted);
                 self.stat = None;
@@ -204,24 +216,26 @@ impl Known {
         }
         self.looks = self.looks.saturating_add(1);
         if detail == Detail::Places && self.stat.is_none() {
-            self.vcpu = affinity::vcpu_of(&self.read_stat(folder)?.name);
+            self.vcpu = affinity::vcpu_of(&self.read_stat(folder, room)?.name);
         } else if detail < Detail::Places && is_looked_at(self.looks) {
-            self.vcpu = affinity::vcpu_of(&task::name(folder)?);
+            self.vcpu = affinity::vcpu_of(&task::name(&folder())?);
         }
         Some(())
     }
 
-    /// Reads the file `stat`, and keeps it until the thread runs again.
-    fn read_stat(&mut self, folder: &Path) -> Option<&Stat> {
-        let stat = task::stat(folder)?;
+    /// Reads the file `stat`, and keeps its content until the thread runs again.
+    fn read_stat(&mut self, folder: &impl Fn() -> PathBuf, room: &Room) -> Option<&Stat> {
+        let mut buffer = [0; task::LINE];
+        let read = self.stat_file.read(|| folder().join("stat"), &mut buffer, room)?;
+        let stat = task::stat_of(read)?;
         Some(self.stat.insert(Stat { name: printable(&stat.name, MOST_NAME), ..stat }))
     }
 
     /// Returns the clock ticks that the thread has waited for block devices since the last call. A
     /// thread whose wait has ended has run since then.
-    fn read_paging(&mut self, folder: &Path) -> u64 {
+    fn read_paging(&mut self, folder: &impl Fn() -> PathBuf, room: &Room) -> u64 {
         let known = self.stat.as_ref().map(|stat| stat.block_ticks);
-        let Some(now) = known.or_else(|| Some(self.read_stat(folder)?.block_ticks)) else { return 0 };
+        let Some(now) = known.or_else(|| Some(self.read_stat(folder, room)?.block_ticks)) else { return 0 };
         let past = self.block_ticks.replace(now).unwrap_or(now);
         now.saturating_sub(past)
     }

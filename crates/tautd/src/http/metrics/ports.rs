@@ -33,10 +33,10 @@ const PORT: &[Column<PortCounters>] = &[
     }),
 ];
 
-/// Drops by reason.
-type Drops = Vec<(DropReason, u64)>;
+/// Name, explanation and reading of drops by reason.
+type Drops = (&'static str, &'static str, fn(&PortCounters) -> &[(DropReason, u64)]);
 
-const DROPS: [(&str, &str, fn(&PortCounters) -> &Drops); 2] = [
+const DROPS: [Drops; 2] = [
     ("taut_port_rx_drops", "Frames for the guest that were dropped, by reason", |counters| {
         &counters.rx_drops
     }),

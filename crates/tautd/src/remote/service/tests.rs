@@ -148,8 +148,10 @@ fn what_opens_files_of_the_host_is_not_possible_over_tcp() {
     ] {
         let refused = create("files", text);
         assert_eq!(refused.status, 403, "{text}: {}", refused.text);
-        assert!(refused.error().message.contains("over TCP no VM can be created"), "{}", refused.text);
+        assert!(refused.error().message.contains("over TCP no VM can be given"), "{}", refused.text);
     }
+    let patched = over.with(&admin, "PATCH", "/v1/vms/one", &json!({ "vmci": { "group": "nogroup" } }));
+    assert_eq!(patched.status, 403, "{}", patched.text);
     assert_eq!(create("micro", "kind = \"micro\"\n").status, 201);
     assert_eq!(over.server.get("/v1/vms/micro").is(200)["status"]["owner"], 65_534);
 }
