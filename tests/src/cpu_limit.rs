@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::path::PathBuf;
-
-use crate::eventually;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// A control group with a CPU limit (cgroup v1), which goes at the end. Its process must have ended
 /// by then.
@@ -40,6 +40,13 @@ impl CpuLimit {
 impl Drop for CpuLimit {
     fn drop(&mut self) {
         // Its process has ended, but the kernel may not have removed it yet.
-        eventually("the group goes", || fs::remove_dir(&self.0).ok());
+        let end = Instant::now() + Duration::from_secs(20);
+        while let Err(error) = fs::remove_dir(&self.0) {
+            if Instant::now() > end {
+                eprintln!("the control group {} stays: {error}", self.0.display());
+                break;
+            }
+            sleep(Duration::from_millis(20));
+        }
     }
 }

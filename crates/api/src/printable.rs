@@ -5,9 +5,8 @@
 /// Most characters of a name that a stranger has chosen. vSphere allows 80 for a VM.
 pub const MOST_NAME: usize = 128;
 
-/// Returns a text of at most `most` characters that only shows: each control character, and each
-/// character that is invisible or changes the direction, is replaced by U+FFFD. A longer text ends
-/// in `…`.
+/// Returns a text of at most `most` characters. Each control character, and each character that is
+/// invisible or changes the direction, is replaced by U+FFFD. A longer text ends in `…`.
 pub fn printable(text: &str, most: usize) -> String {
     let shown = |c: char| if is_shown(c) { c } else { char::REPLACEMENT_CHARACTER };
     let mut chars = text.chars().map(shown);

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Reads everything but the audit record and the frames of ports.
+    /// Reads everything but the audit record, tokens and the frames of ports.
     View,
     /// Starts and stops VMs.
     Operate,

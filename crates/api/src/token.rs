@@ -45,7 +45,7 @@ pub struct TokenInfo {
 
 /// A new token. No later answer has its secret.
 #[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CreatedToken {
     /// The token.
     #[serde(flatten)]
@@ -55,6 +55,18 @@ pub struct CreatedToken {
     /// Place to show it at; absent if the daemon does not listen on TCP.
     #[serde(default)]
     pub remote: Option<RemoteInfo>,
+}
+
+/// Shows no secret, which a log could keep.
+impl std::fmt::Debug for CreatedToken {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { token, secret: _, remote } = self;
+        formatter
+            .debug_struct("CreatedToken")
+            .field("token", token)
+            .field("remote", remote)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Access over TCP.

@@ -293,7 +293,7 @@ impl File {
                     gone.push(*subject);
                 }
             }
-            // Those of chunks that were lost while nothing could be written.
+            // Tails of chunks that an ended process dropped are never replaced.
             if let Some(before) = before.iter().min() {
                 transaction.prepare_cached("DELETE FROM tails WHERE first < ?1")?.execute([before])?;
             }

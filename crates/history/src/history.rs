@@ -63,7 +63,7 @@ struct Subject {
     totals: Totals,
     /// Position of its last sample.
     last: u64,
-    /// It has a row in the file.
+    /// True if the subject has a row in the file.
     is_in_file: bool,
     /// Its row in the file is missing, or has an old name or sum.
     row_changed: bool,
@@ -77,14 +77,17 @@ struct Growing {
     chunk: Option<Begun>,
     /// Its samples that are not in the file.
     tail: Option<Chunk>,
-    /// The tail has a sample that has to be written.
+    /// True if the tail has a sample that has to be written.
     has_unwritten: bool,
-    /// The tail has more than the end of a rest.
+    /// True if the tail has more than a later end of the same rest.
     has_grown: bool,
     /// Position of the last sample in the file.
     written: u64,
     /// Chunks that are full, and not in the file as chunks.
     full: VecDeque<Begun>,
+    /// Positions of the first samples of tails in the file, whose chunk was dropped while nothing
+    /// could be written.
+    lost: Vec<u64>,
 }
 
 /// A chunk, and where parts of it are in the file.
@@ -202,6 +205,7 @@ impl History {
                     news.chunks.push(row(chunk));
                     news.replaced.extend(tails.iter().map(|first| (subject.id, density, *first)));
                 }
+                news.replaced.extend(growing.lost.iter().map(|first| (subject.id, density, *first)));
                 if let Some((begun, tail)) = growing.unwritten() {
                     let replaced = begun.replaced_tail(growing.has_grown);
                     news.replaced.extend(replaced.map(|first| (subject.id, density, first)));
@@ -243,8 +247,8 @@ impl History {
         ended.for_each(|(_, subject)| subject.growing.iter_mut().for_each(Growing::end));
     }
 
-    /// Forgets the oldest of the subjects that are `bounded`, but `most` of them: those whose last
-    /// samples are the oldest. The next call of [`History::write`] deletes them in the file.
+    /// Keeps the `most` subjects with the newest samples among those that are `bounded`, and
+    /// forgets the others. The next call of [`History::write`] deletes them in the file.
     pub fn keep_newest(&mut self, most: usize, bounded: impl Fn(&str) -> bool) {
         let found = || self.subjects.iter().filter(|(key, _)| bounded(key));
         let Some(old @ 1..) = found().count().checked_sub(most) else { return };
@@ -256,7 +260,8 @@ impl History {
         self.forgotten.extend(in_file.map(|Subject { id, growing, .. }| {
             let tails = growing.iter().enumerate().flat_map(|(density, growing)| {
                 let begun = growing.full.iter().chain(&growing.chunk);
-                begun.flat_map(move |begun| begun.tails.iter().map(move |first| (density, *first)))
+                let tails = begun.flat_map(|begun| &begun.tails).chain(&growing.lost);
+                tails.map(move |first| (density, *first))
             });
             file::Forgotten { subject: id, tails: tails.collect() }
         }));
@@ -318,7 +323,7 @@ impl History {
             return Ok(Series { step: grid.step, points: Vec::new() });
         };
         let mut chunks = self.file.chunks(subject.id, number, from.saturating_sub(grid.step), to)?;
-        // A chunk that still grows may be in the file, but shorter.
+        // Chunks in memory are not in the file as chunks yet.
         for chunk in subject.growing[number].in_memory() {
             chunks.insert(chunk.first(), chunk::decode(&chunk.encode()).unwrap_or_default());
         }
@@ -399,7 +404,7 @@ impl Growing {
             _ => {
                 self.end();
                 while self.full.len() * density.chunk > MAX_UNWRITTEN {
-                    self.full.pop_front();
+                    self.lost.extend(self.full.pop_front().into_iter().flat_map(|lost| lost.tails));
                 }
                 self.chunk = Some(Begun::with(sample.clone()));
                 (self.has_grown, self.has_unwritten) = (true, true);
@@ -419,6 +424,7 @@ impl Growing {
     /// Notes that all of them are in the file.
     fn mark_written(&mut self) {
         self.full.clear();
+        self.lost.clear();
         if !std::mem::take(&mut self.has_unwritten) {
             return;
         }

@@ -109,6 +109,9 @@ pub fn lines(title: &str, step_ms: u64, unit: Unit, lines: &[Line]) -> Markup {
             }
             @for line in lines {
                 @for points in line.points.chunk_by(is_near) {
+                    @if let [(ms, value)] = points {
+                        circle.line.(line.class) cx=(format!("{:.1}", x(*ms))) cy=(format!("{:.1}", y(*value))) r="1.5" {}
+                    }
                     polyline.line.(line.class) points=(path(points)) {}
                 }
             }

@@ -91,7 +91,7 @@ fn head(shown: &Shown<'_>, width: usize) -> Vec<Line<'static>> {
     };
     let left_out = match rates.left_out {
         0 => String::new(),
-        count => format!("; {count} processes are too many and left out"),
+        count => format!("; {count} processes left out: too many"),
     };
     let first = format!(
         "taut top: {}, every {} s{only}, {} VMs with {} vCPUs{left_out}",

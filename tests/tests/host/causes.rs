@@ -16,7 +16,7 @@ struct Search<'a> {
     taut: &'a Taut,
     fault: &'static str,
     steps: Vec<String>,
-    /// What the last step has shown.
+    /// Output of the last step.
     shown: String,
 }
 
@@ -33,12 +33,17 @@ impl<'a> Search<'a> {
     }
 
     fn load(&mut self, address: &str, step: String) {
+        let (page, section) = address.split_once('#').map_or((address, None), |(page, id)| (page, Some(id)));
         let mut stream = UnixStream::connect(self.taut.dir().join("run/page.sock")).unwrap();
-        let request = format!("GET {address} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        let request = format!("GET {page} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         self.shown.clear();
         stream.read_to_string(&mut self.shown).unwrap();
         assert!(self.shown.starts_with("HTTP/1.1 200"), "{address}: {}", self.shown);
+        if let Some(section) = section {
+            let begin = self.shown.find(&format!("id=\"{section}\"")).expect("the section exists");
+            self.shown = self.shown[begin..].split("<h3").next().unwrap_or_default().to_owned();
+        }
         self.steps.push(step);
     }
 

@@ -119,6 +119,7 @@ fn the_reason_of_a_link_follows_its_vm() {
     // A card that was unplugged has another reason, also while its VM is off.
     taut.ok(["vm", "set", "m1", "--nic", "0", "--link", "down"]);
     follow(&taut, &get(&taut, "/vms/m1"), "/reasons#link-taken-down");
+    follow(&taut, &get(&taut, "/networks"), "/reasons#link-taken-down");
 }
 
 #[test]

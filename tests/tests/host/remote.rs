@@ -74,20 +74,22 @@ fn every_write_of_a_view_token_is_refused() {
             writes += 1;
         }
     }
-    assert!(writes >= 16, "{writes}");
+    assert_eq!(writes, 24);
     assert_eq!(host.taut.json(["daemon", "show"])["revision"], before);
     let refused = host.taut.json(["audit", "--refused"]);
     assert_eq!(refused[0]["caller"]["token"], "v", "{refused}");
 }
 
 #[test]
-fn who_shows_no_valid_token_is_told_so() {
+fn requests_without_a_valid_token_are_answered_with_401() {
     let host = Host::start();
     let mut client = host.connect();
     let short = host.taut.json(["token", "create", "short", "--role", "admin", "--expires", "1s"]);
     let short = short["secret"].as_str().unwrap();
     eventually("the token expires", || {
-        (client.ask_with(short, "GET", "/v1/vms", "").unwrap().status == 401).then_some(())
+        // The daemon closes connections whose token has expired.
+        let answer = host.connect().ask_with(short, "GET", "/v1/vms", "").unwrap();
+        (answer.status == 401).then_some(())
     });
     for head in ["", "authorization: Bearer taut_00\r\n", "authorization: Basic YTpi\r\n"] {
         let answer = client.ask("GET", "/v1/vms", head, "").unwrap();
@@ -140,7 +142,7 @@ fn a_browser_logs_in_and_changes_shaping_by_the_form() {
 }
 
 #[test]
-fn who_sends_slowly_is_closed() {
+fn slow_connections_are_closed() {
     let host = Host::start();
     let begun = Instant::now();
     let silent = TcpStream::connect(host.address).unwrap();
@@ -210,7 +212,7 @@ fn a_flood_is_told_to_wait_and_others_go_on() {
     // Many connections of one address.
     let many: Vec<_> = (0..100).map(|_| TlsClient::connect(host.address, &host.fingerprint)).collect();
     let open = many.iter().filter(|client| client.is_ok()).count();
-    assert!(open <= 32, "{open}");
+    assert!((1..=32).contains(&open), "{open}");
     assert!(TlsClient::connect_from(from, host.address, &host.fingerprint).is_ok());
 }
 
@@ -228,7 +230,7 @@ fn tokens_and_certificate_outlive_the_daemon() {
     assert_eq!(fingerprint, host.fingerprint);
     let mut client = TlsClient::connect(address, &fingerprint).unwrap();
     assert_eq!(client.ask_with(&view, "GET", "/v1/vms", "").unwrap().status, 200);
-    assert!(TlsClient::connect(address, &fingerprint.replace('A', "B")).is_err(), "another certificate");
+    assert!(TlsClient::connect(address, "00").is_err(), "another certificate");
 }
 
 #[test]

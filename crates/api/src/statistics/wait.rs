@@ -4,14 +4,14 @@ use super::VmStatistics;
 
 /// Values above which users of esxtop look for a cause. `taut top` and the page highlight them.
 pub mod limits {
-    /// Ready time of a vCPU, in percent (`%RDY`).
+    /// Ready time of a single vCPU, not of the VM, in percent (`%RDY`).
     pub const READY_PERCENT: f64 = 10.0;
     /// Time that a vCPU was stopped for co-scheduling, in percent (`%CSTP`). Linux has no such
     /// time.
     pub const COSTOP_PERCENT: f64 = 3.0;
     /// Time in which a limit kept a VM from running, in percent (`%MLMTD`).
     pub const THROTTLED_PERCENT: f64 = 0.0;
-    /// Time that a vCPU waited for pages from disk, in percent (`%SWPWT`).
+    /// Time that all vCPUs of a VM waited for pages from disk, in percent of one pCPU (`%SWPWT`).
     pub const PAGED_PERCENT: f64 = 5.0;
     /// Part of a port's frames that were dropped, in percent (`%DRPTX`, `%DRPRX`).
     pub const DROPS_PERCENT: f64 = 1.0;

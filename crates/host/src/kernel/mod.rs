@@ -5,6 +5,7 @@
 pub(crate) mod adjust;
 pub(crate) mod affinity;
 pub mod bridge;
+pub(crate) mod cached_file;
 pub(crate) mod cards;
 pub(crate) mod cgroup;
 pub(crate) mod descriptors;
@@ -19,7 +20,6 @@ pub(crate) mod pages;
 pub mod pci;
 pub(crate) mod pm_qos;
 pub mod real_time;
-pub(crate) mod reread;
 pub(crate) mod scheduler;
 pub(crate) mod setting;
 pub(crate) mod task;

@@ -1,14 +1,27 @@
 //! Processes and their threads in `/proc`.
 
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
+
+use rustix::io::Errno;
 
 /// Reads a file in one call, or its begin if it is longer than the buffer. The kernel writes the
 /// content of these files anew for each reader, so that a second call would only see the end.
 fn content<'a>(path: &Path, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-    let len = File::open(path).ok()?.read(buffer).ok()?;
-    Some(&buffer[..len])
+    try_content(path, buffer).ok()
+}
+
+fn try_content<'a>(path: &Path, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
+    let len = File::open(path)?.read(buffer)?;
+    Ok(&buffer[..len])
+}
+
+/// Returns whether this process or the host lacks descriptors or memory, so that a failed call
+/// tells nothing of the process that was asked for.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    let number = Errno::from_io_error(error);
+    matches!(number, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
 
 /// Most bytes of a file that has a line of numbers.
@@ -66,19 +79,19 @@ pub(crate) fn stat_of(content: &[u8]) -> Option<Stat> {
     })
 }
 
-/// Reads the name in the folder of a thread, unless the thread has ended.
-pub(crate) fn name(thread: &Path) -> Option<String> {
+/// Reads the name in the folder of a thread.
+pub(crate) fn name(thread: &Path) -> io::Result<String> {
     let mut buffer = [0; LINE];
-    let name = String::from_utf8_lossy(content(&thread.join("comm"), &mut buffer)?);
-    Some(name.trim_end_matches('\n').to_owned())
+    let name = String::from_utf8_lossy(try_content(&thread.join("comm"), &mut buffer)?);
+    Ok(name.trim_end_matches('\n').to_owned())
 }
 
 /// Returns the numbers of processes in `/proc`, or of threads in `/proc/PID/task`, in their order.
-pub(crate) fn numbers(folder: &Path) -> Vec<u32> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+pub(crate) fn numbers(folder: &Path) -> io::Result<Vec<u32>> {
+    let entries = fs::read_dir(folder)?.flatten();
     let mut numbers: Vec<_> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     numbers.sort_unstable();
-    numbers
+    Ok(numbers)
 }
 
 /// Reads the scheduler's counters in the folder of a thread, unless the thread has ended.

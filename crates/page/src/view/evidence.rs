@@ -28,7 +28,7 @@ pub(super) fn waits(times: &VmStatistics) -> Markup {
             ul.missing { @for (wait, percent) in waits {
                 li {
                     span.state.bad { "waits" } ": " (meaning(wait)) ", " (text::percent(percent))
-                    " of the time " (about(wait.code(), &wait.guide()))
+                    (if wait == Wait::Ready { " of the time " } else { " of one pCPU's time " }) (about(wait.code(), &wait.guide()))
                 }
             } }
         }

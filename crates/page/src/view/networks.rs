@@ -1,7 +1,7 @@
 //! vSwitches, drawn and as tables.
 
 use maud::{Markup, html};
-use taut_api::link::LinkReason;
+use taut_api::link::Link;
 use taut_api::route::{PortGroup, PortInfo, Uplink, VSwitch, Vm};
 use taut_api::uplink::UplinkStatus;
 use taut_api::word::counted;
@@ -9,7 +9,7 @@ use taut_api::word::counted;
 use crate::drawing::{self, End, Group, Switch};
 use crate::frame::{Frame, Page, Section, wide};
 use crate::text;
-use crate::view::{about, link, link_reason, state};
+use crate::view::{link, link_reason, state};
 
 /// Facts of the page.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub struct Networks {
 struct Row<'a> {
     owner: String,
     port: Option<&'a PortInfo>,
+    /// Reason that the card of a VM that is off has no link.
+    off: Option<&'a str>,
 }
 
 /// Renders the page.
@@ -87,12 +89,14 @@ fn one(view: &Networks, vswitch: &VSwitch) -> Markup {
 /// Returns the ports of a group, and the cards of VMs that are off.
 fn rows<'a>(view: &'a Networks, group: &PortGroup) -> Vec<Row<'a>> {
     let of_group = view.ports.iter().filter(|port| port.portgroup.as_ref() == Some(&group.name));
-    let mut rows: Vec<_> = of_group.map(|port| Row { owner: port.owner.clone(), port: Some(port) }).collect();
+    let mut rows: Vec<_> =
+        of_group.map(|port| Row { owner: port.owner.clone(), port: Some(port), off: None }).collect();
     for vm in &view.vms {
         for (index, _) in vm.spec.vm.nics.iter().enumerate().filter(|(_, nic)| nic.portgroup == group.name) {
             let owner = format!("vm/{}/nic{index}", vm.name);
             if !view.ports.iter().any(|port| port.owner == owner) {
-                rows.push(Row { owner, port: None });
+                let off = vm.status.nics.get(index).and_then(|nic| nic.reason.as_deref());
+                rows.push(Row { owner, port: None, off });
             }
         }
     }
@@ -166,8 +170,8 @@ fn ports(groups: &[&PortGroup], rows: &[Vec<Row<'_>>]) -> Markup {
                                     @if let Some(reason) = &port.reason { (link_reason(port.link, reason)) }
                                 }
                                 None => {
-                                    (state("off", "VM is off")) " "
-                                    (about(LinkReason::PoweredOff.code(), &LinkReason::PoweredOff.guide()))
+                                    (state("off", "VM is off"))
+                                    @if let Some(reason) = row.off { (link_reason(Link::Down, reason)) }
                                 }
                             }
                         }

@@ -115,11 +115,11 @@ fn waiting(view: &Vms) -> Markup {
     all.truncate(MOST_WAITING);
     html! {
         @if all.is_empty() {
-            p.quiet { "No VM waited for a pCPU or for memory longer than usual in the last " (view.period) "." }
+            p.quiet { "No VM waited longer than usual in the last " (view.period) "." }
         } @else {
             (wide("VMs that wait", &waiting_table(&all, view)))
         }
-        @if more > 0 { p.quiet { (more) " more VMs wait less long: sort by ready time." } }
+        @if more > 0 { p.quiet { (more) " more VMs wait less." } }
     }
 }
 
@@ -136,7 +136,7 @@ fn waiting_table(vms: &[Waiting<'_>], view: &Vms) -> Markup {
                 tr {
                     th scope="row" { (name(times, view)) @if times.foreign { " (of another program)" } }
                     td { (evidence::meaning(*wait)) }
-                    td.number { (text::ready(*percent)) }
+                    td.number { (if *wait == Wait::Ready { text::ready(*percent) } else { text::percent(*percent) }) }
                     td { (about(wait.code(), &wait.guide())) }
                 }
             } }

@@ -13,12 +13,11 @@ use crate::output::{self, Outcome, Output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make a token, with which a program or a browser has a role over TCP (tautd --listen). It is
-    /// printed this once
+    /// Create a token for access over TCP (tautd --listen). Its secret is shown only once
     Create(CreateArgs),
-    /// List tokens: role, age, end, last use
+    /// List tokens: role, creation, expiry, last use
     List,
-    /// Delete a token. Whoever uses it has no access any more, and open connections end
+    /// Delete a token. Its sessions and open connections end at once
     Delete {
         /// Name of the token
         name: Name,
@@ -40,7 +39,7 @@ pub(crate) struct CreateArgs {
 /// A role on the command line.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum RoleWord {
-    /// Reads everything but the audit record and the frames of ports
+    /// Reads everything but the audit record, tokens and the frames of ports
     View,
     /// Starts and stops VMs as well
     Operate,
@@ -98,7 +97,7 @@ pub(super) fn place(remote: Option<&RemoteInfo>) -> String {
     let Some(RemoteInfo { address, fingerprint, self_signed }) = remote else {
         return "tautd does not listen on TCP: start it with --listen ADDR:PORT\n".to_owned();
     };
-    let own = if *self_signed { "made by tautd; clients pin it" } else { "of --tls-cert" };
+    let own = if *self_signed { "self-signed by tautd; clients have to pin it" } else { "from --tls-cert" };
     output::fields(&[
         ("address", format!("https://{address}")),
         ("certificate", own.to_owned()),
@@ -154,7 +153,7 @@ mod tests {
         token    taut_00
 
         address      https://192.0.2.7:8443
-        certificate  made by tautd; clients pin it
+        certificate  self-signed by tautd; clients have to pin it
         sha256       AB:CD
         ");
         created.remote = None;

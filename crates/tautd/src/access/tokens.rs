@@ -42,21 +42,25 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// Returns whether it is valid at a time of the wall clock. A clock that was set to before its
-    /// creation makes it no older.
+    /// Returns whether it is valid at a time of the wall clock. While that clock is set back, an
+    /// expired token is valid again.
     pub(crate) const fn is_valid(&self, now_ms: u64) -> bool {
         now_ms < self.expires_ms
     }
 }
 
-/// Times at which tokens were shown last. There is one for each token at most.
+/// Times at which tokens were shown last.
 #[derive(Debug, Default)]
 pub(crate) struct LastUse(Mutex<BTreeMap<Hash, u64>>);
 
 impl LastUse {
-    /// Notes that a token was shown.
-    pub(crate) fn note(&self, hash: Hash, now_ms: u64) {
-        self.lock().insert(hash, now_ms);
+    /// Notes that one of these tokens was shown. Forgets all that are not among them.
+    pub(crate) fn note(&self, tokens: &[Token], hash: Hash, now_ms: u64) {
+        let mut times = self.lock();
+        times.insert(hash, now_ms);
+        if times.len() > tokens.len() {
+            times.retain(|hash, _| tokens.iter().any(|token| token.hash == *hash));
+        }
     }
 
     /// Forgets a token that was deleted.
@@ -75,8 +79,8 @@ impl LastUse {
     }
 }
 
-/// Draws the text of a new secret.
-pub(crate) fn draw() -> io::Result<String> {
+/// Generates a new secret.
+pub(crate) fn generate() -> io::Result<String> {
     Ok(PREFIX.to_owned() + &random()?)
 }
 
@@ -96,8 +100,7 @@ pub(crate) fn hash(secret: &[u8]) -> Hash {
     Sha256::digest(secret).into()
 }
 
-/// Finds the token that a text is the secret of. Its time depends on the number of tokens alone:
-/// each hash is compared, and each comparison takes the same time.
+/// Finds the token with this secret, in time that depends only on the number of tokens.
 pub(crate) fn find<'a>(tokens: &'a [Token], text: &[u8], now_ms: u64) -> Option<&'a Token> {
     if text.len() != LENGTH {
         return None;
@@ -133,7 +136,7 @@ mod tests {
 
     #[test]
     fn secrets_have_256_bits_that_differ() {
-        let [one, other] = [draw().unwrap(), draw().unwrap()];
+        let [one, other] = [generate().unwrap(), generate().unwrap()];
         assert_ne!(one, other);
         assert!(one.starts_with("taut_") && one.len() == LENGTH, "{one}");
         assert!(one[5..].bytes().all(|byte| byte.is_ascii_hexdigit()), "{one}");
@@ -141,13 +144,13 @@ mod tests {
 
     #[test]
     fn only_the_whole_secret_of_a_valid_token_is_taken() {
-        let (one, other) = (draw().unwrap(), draw().unwrap());
+        let (one, other) = (generate().unwrap(), generate().unwrap());
         let tokens = [token("one", &one), token("other", &other)];
         let named = |text: &str, now| find(&tokens, text.as_bytes(), now).map(|token| token.name.to_string());
         assert_eq!(named(&one, 0).as_deref(), Some("one"));
         assert_eq!(named(&other, 999).as_deref(), Some("other"));
         assert_eq!(named(&one, 1000), None, "expired");
-        for wrong in ["", "taut_", &one[..LENGTH - 1], &format!("{one}0"), &draw().unwrap()] {
+        for wrong in ["", "taut_", &one[..LENGTH - 1], &format!("{one}0"), &generate().unwrap()] {
             assert_eq!(named(wrong, 0), None, "{wrong}");
         }
         assert_eq!(with_hash(&tokens, &hash(other.as_bytes()), 0).unwrap().name.as_str(), "other");

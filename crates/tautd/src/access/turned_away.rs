@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Time between two events about floods.
 const REPEAT: Duration = Duration::from_secs(60);
 
-/// Why a connection or a request over TCP was refused.
+/// Reason for refusing a connection or a request over TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// Too many connections are open, or an address opens them too fast.
@@ -82,7 +82,7 @@ pub(crate) struct TurnedAway {
     told: Mutex<Told>,
 }
 
-/// The last event, and what came since.
+/// Time of the last event, and the number of refusals since.
 #[derive(Debug, Default)]
 struct Told {
     at: Option<Instant>,

@@ -16,12 +16,12 @@ use tokio::sync::Mutex;
 use super::body::{Failure, bad_query};
 use super::{Shared, daemon, vms};
 
-/// Time for which a report is good. A check reads some files for each pCPU, and pages that are open
-/// ask for it again and again.
-const GOOD_FOR: Duration = Duration::from_secs(10);
+/// Time for which a report is served again. A check reads some files for each pCPU, and pages that
+/// are open ask for it again and again.
+const KEPT_FOR: Duration = Duration::from_secs(10);
 
-/// Reports that are still good, with the time of each, by profile. Whoever makes a report holds the
-/// lock, so that others wait for it instead of making the same.
+/// Reports that may be served again, with the time of each, by profile. The lock is held while a
+/// report is made, so that concurrent requests make it once.
 #[derive(Debug, Default)]
 pub(crate) struct HostChecks(Mutex<BTreeMap<&'static str, (Instant, CheckReport)>>);
 
@@ -47,11 +47,11 @@ pub(super) async fn check_host(
 ) -> Result<Json<CheckReport>, Failure> {
     let hint = "use profile=latency, throughput or dense";
     let Query(Asked { profile }) = asked.map_err(|error| bad_query(&error, hint))?;
-    // Nobody waits for the accelerator's probe with the lock in hand.
+    // The accelerator's probe may take 30 s, so it is awaited before the lock.
     let host = daemon::describe(&app).await?;
     let mut reports = app.checks.0.lock().await;
     if let Some((made, report)) = reports.get(profile.as_str())
-        && made.elapsed() < GOOD_FOR
+        && made.elapsed() < KEPT_FOR
     {
         return Ok(Json(report.clone()));
     }

@@ -64,7 +64,7 @@ pub(super) async fn list_events(
 ) -> Result<Json<Vec<Event>>, Failure> {
     let hint = "use since=NUMBER, limit=NUMBER or newest=NUMBER, level=info, warning or error, wait=SECONDS";
     let Query(asked) = asked.map_err(|error| bad_query(&error, hint))?;
-    let selection = asked.selection()?;
+    let mut selection = asked.selection()?;
     let until = Instant::now() + Duration::from_secs(asked.wait.min(LONGEST_WAIT));
     let mut newest = app.store.newest_event();
     loop {
@@ -80,5 +80,7 @@ pub(super) async fn list_events(
         if is_last || !matches!(tokio::time::timeout_at(until, next).await, Ok(Ok(_))) {
             return Ok(Json(events));
         }
+        // None of those that were seen is of the level that was asked for.
+        selection.since = selection.since.max(seen);
     }
 }

@@ -36,7 +36,7 @@ pub(super) async fn create_token(
         return Err(error.into());
     }
     let secret =
-        tokens::draw().map_err(|error| Failure::internal("the kernel gives no random bits", &error))?;
+        tokens::generate().map_err(|error| Failure::internal("the kernel gives no random bits", &error))?;
     let created_ms = now_ms();
     let token = Token {
         name,
@@ -102,8 +102,7 @@ async fn change<T: Send + 'static>(
     Ok(written)
 }
 
-/// Returns the digest of what the audit record tells of a token: all but its secret, whose hash is
-/// in it.
+/// Returns the digest of a token's name, role, times and hash of its secret, for the audit record.
 fn described(token: &Token) -> String {
     let Token { name, role, created_ms, expires_ms, hash } = token;
     digest(format!("{name} {role} {created_ms} {expires_ms} {}", digest(hash)).as_bytes())

@@ -70,7 +70,7 @@ pub(super) async fn create_vm(
     let (rights, sender) = (owner.clone(), caller.clone());
     // The check looks at the files and the group that the VM names, which may take long.
     let (request, parsed) = tokio::task::spawn_blocking(move || {
-        let parsed = parse(&rights, &sender, request.clone());
+        let parsed = parse(&rights, &sender, &request);
         (request, parsed)
     })
     .await
@@ -129,16 +129,19 @@ fn may(app: &App, caller: &Caller, needed: Role, what: &str) -> Result<(), ApiEr
 
 /// Reads and checks a VM file with the rights of the VM's owner: what the owner may not open, the
 /// VM may not either.
-fn parse(owner: &Rights, caller: &Caller, request: CreateVm) -> Result<Parsed, ApiError> {
-    let parsed = owner.lend(files::PATIENCE, move || definition::parse(&request));
-    let parsed = parsed.map_err(|error| files::not_lent(owner.uid, &error))?;
-    let parsed = parsed.map_err(|mut error| {
+fn parse(owner: &Rights, caller: &Caller, request: &CreateVm) -> Result<Parsed, ApiError> {
+    let parsed = definition::read(request)?;
+    // Before any file is opened: an answer must not tell a caller over TCP which paths exist.
+    check_remote(caller, &parsed.spec)?;
+    let spec = parsed.spec.clone();
+    let checked = owner.lend(files::PATIENCE, move || definition::check(&spec));
+    let checked = checked.map_err(|error| files::not_lent(owner.uid, &error))?;
+    checked.map_err(|mut error| {
         if !owner.are_roots() && !error.causes.is_empty() {
             error.causes.push(format!("files are opened with the rights of user {}", owner.uid));
         }
         error
     })?;
-    check_remote(caller, &parsed.spec)?;
     files::check(owner, &parsed.spec)?;
     let group = parsed.spec.vmci.as_ref().and_then(|vmci| vmci.group.as_ref());
     group.map_or(Ok(()), |group| check_membership(owner, group))?;

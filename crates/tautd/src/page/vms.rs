@@ -16,9 +16,6 @@ use super::api::Api;
 use super::shown::Shown;
 use super::{Part, PeriodQuery, period};
 
-/// Longest name of a VM of another program, in bytes, that is asked for.
-const LONGEST_NAME: usize = 4096;
-
 /// Query of the list.
 #[derive(Debug, Default, serde::Deserialize)]
 pub(super) struct ListQuery {
@@ -98,13 +95,8 @@ pub(super) async fn show_process(
                 "the list of VMs shows those that run",
             )
         })?;
-        // Who starts a VM chooses its name, which may be too long for an address.
-        let series = if statistics.name.len() <= LONGEST_NAME {
-            let name = encode(&statistics.name);
-            api.series(&format!("subject=vm&name={name}&pid={pid}&period={period}")).await?
-        } else {
-            None
-        };
+        let name = encode(&statistics.name);
+        let series = api.series(&format!("subject=vm&name={name}&pid={pid}&period={period}")).await?;
         Ok(process::page(&frame, &Foreign { pid, statistics, series, period }))
     };
     let page = page.await;

@@ -1,7 +1,7 @@
 //! Bounds for each address that connects: connections, requests, and wrong tokens.
 //!
-//! Their number is bounded, too. An address that has no connection and full buckets is forgotten.
-//! If there is no room nevertheless, further addresses share one entry.
+//! The number of entries is bounded, too. An address that has no connection and full buckets is
+//! forgotten. If there is no room nevertheless, further addresses share one entry.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -24,7 +24,7 @@ const MOST_ADDRESSES: usize = 4096;
 /// Time between two searches for entries to forget, while there is no room.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// An address as far as bounds are concerned. A site usually has a /64 of IPv6 addresses.
+/// Key of an entry: an IPv4 address, or a /64 of IPv6, which a site usually has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     /// This address, or the addresses of this network.

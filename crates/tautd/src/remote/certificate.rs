@@ -130,7 +130,7 @@ pub(super) fn own(state_dir: &Path, listen: SocketAddr) -> Result<Files, BadCert
     Ok(files)
 }
 
-/// Writes a file for its owner alone, whole or not at all.
+/// Writes a file for its owner alone, whole or not at all, and lasting.
 fn keep(path: &Path, text: &str) -> Result<(), BadCertificate> {
     let new = path.with_extension("new");
     let write = || {
@@ -142,7 +142,8 @@ fn keep(path: &Path, text: &str) -> Result<(), BadCertificate> {
         let mut file = File::options().create_new(true).write(true).mode(0o600).open(&new)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(&new, path)
+        fs::rename(&new, path)?;
+        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     };
     write().map_err(|error| BadCertificate::Unwritable(path.to_owned(), error))
 }

@@ -28,7 +28,7 @@ use tokio_rustls::server::TlsStream;
 use super::service::{Peer, Service};
 use crate::access::turned_away::Reason;
 
-/// Time for the handshake, from the first byte that is awaited on.
+/// Time limit from accepting a connection to the end of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Time in which the whole head of a request has to arrive, pauses between requests included.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -38,10 +38,13 @@ const HEAD: usize = 16 << 10;
 const HEADERS: usize = 64;
 /// Time after which the kernel ends a connection whose client takes nothing, in milliseconds.
 const UNREAD_MS: u32 = 30_000;
-/// Interval in which a connection is closed whose token has expired.
+/// Interval at which open connections are checked for an expired token.
 const EXPIRY: Duration = Duration::from_secs(5);
 /// First byte of a TLS handshake.
 const TLS: u8 = 0x16;
+/// Time in which a request under way is still answered when its token is deleted or expires.
+const GRACE: Duration = Duration::from_secs(2);
+
 /// Serves a connection until its end.
 pub(super) async fn serve(
     service: &Service,
@@ -81,7 +84,7 @@ async fn requests(
     mut closing: watch::Receiver<bool>,
 ) {
     let mut tokens = service.app.store.watch_tokens();
-    // True while a head is awaited that has begun, or the first one.
+    // True from the first byte of a request until its answer, and before the first request.
     let begun = Arc::new(AtomicBool::new(true));
     let answer = service_fn(|request: Request<Incoming>| {
         let (peer, begun) = (peer.clone(), begun.clone());
@@ -112,16 +115,16 @@ async fn requests(
             }
             changed = tokens.changed() => {
                 if changed.is_err() || !peer.is_welcome(&tokens.borrow_and_update()) {
-                    return;
+                    break;
                 }
             }
             _ = expiry.tick() => {
                 if !peer.is_welcome(&tokens.borrow()) {
-                    return;
+                    break;
                 }
             }
             // The request under way is still answered.
-            () = until(&mut closing) => {
+            () = closed(&mut closing) => {
                 connection.as_mut().graceful_shutdown();
                 // A connection that does not end is ended with the thread.
                 let _ = connection.await;
@@ -129,6 +132,9 @@ async fn requests(
             }
         }
     }
+    // The request that deletes its own token is answered, too.
+    connection.as_mut().graceful_shutdown();
+    let _ = timeout(GRACE, connection).await;
 }
 
 /// A stream that notes whether bytes have come.
@@ -171,8 +177,8 @@ impl AsyncWrite for Watched {
     }
 }
 
-/// Waits until the daemon ends, or its end is not announced any more.
-async fn until(closing: &mut watch::Receiver<bool>) {
+/// Waits until the daemon ends or the sender is dropped.
+async fn closed(closing: &mut watch::Receiver<bool>) {
     let _ = closing.wait_for(|closing| *closing).await;
 }
 

@@ -5,7 +5,8 @@
 //!
 //! - [`certificate`] reads the certificate, or makes one.
 //! - [`addresses`] and [`bucket`] bound what each address may do; [`sessions`] keeps those of
-//!   browsers. They are pure state machines on a clock that the caller reads.
+//!   browsers. They are pure state machines on a clock that the caller reads. [`login`] serves the
+//!   form that begins a session.
 //! - [`connection`] serves one connection, and [`service`] decides about each request. It hands
 //!   requests to the routers of the API and of the page, which ask for the role as always.
 
@@ -126,7 +127,7 @@ impl Remote {
 }
 
 impl Serving {
-    /// Accepts nobody any more, and waits until those who are there have their answers.
+    /// Stops accepting connections, and waits until requests under way are answered.
     pub(crate) fn end(self) {
         // An error means that the thread has ended.
         let _ = self.closing.send(true);

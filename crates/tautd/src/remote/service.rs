@@ -32,13 +32,13 @@ use crate::page::guard::{self, Way};
 const MOST_BODY: usize = 1 << 20;
 /// Time in which a body has to arrive.
 const BODY_TIME: Duration = Duration::from_secs(10);
-/// Requests that a token may be shown with.
+/// Rate of requests with one token.
 const OF_TOKEN: Limit = Limit { burst: 100.0, per_second: 50.0 };
 /// Maximum number of requests that are worked on at a time.
 const WORKING: usize = 16;
 /// Maximum number of those with the same token.
 const WORKING_OF_TOKEN: usize = 4;
-/// Time that a request waits for its turn to be worked on.
+/// Longest wait of a request for each place among those that are worked on.
 const TURN: Duration = Duration::from_secs(5);
 /// Pause before the answer to a request beyond a rate. A connection has one request at a time, so
 /// it bounds what a flood costs.
@@ -46,7 +46,7 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 /// Pause before the answer to a wrong token of an address that has shown many.
 const SLOW_DOWN: Duration = Duration::from_secs(1);
 
-/// One who has connected.
+/// The client of one connection.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) address: IpAddr,
@@ -61,7 +61,7 @@ pub(super) struct Peer {
 pub(super) struct Refusal {
     reason: Reason,
     error: ApiError,
-    /// Time after which it may be repeated.
+    /// Time to wait before repeating the request.
     wait: Option<Duration>,
 }
 
@@ -84,9 +84,6 @@ struct OfToken {
     requests: Bucket,
     working: Arc<Semaphore>,
 }
-
-/// Places of a request among those that are worked on.
-type Places = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 impl Peer {
     pub(super) fn new(address: IpAddr, key: Key) -> Self {
@@ -252,11 +249,14 @@ impl Service {
         request: Request<Body>,
     ) -> Result<Response, Refusal> {
         *lock(&peer.shown) = Some(token.hash);
-        self.app.remote.used.note(token.hash, now_ms());
+        self.app.remote.used.note(&self.app.store.tokens(), token.hash, now_ms());
         let working = self.count(token)?;
         let (mut parts, body) = request.into_parts();
+        // The token's own place comes first: it bounds the bodies in memory, and a slow body takes
+        // no place from other tokens.
+        let _own = turn(working).await?;
         let body = read_body(&parts.headers, body, MOST_BODY).await?;
-        let _places = self.turn(working).await?;
+        let _place = turn(self.working.clone()).await?;
         parts.extensions.insert(ConnectInfo(Caller::of_token(token.name.clone(), token.role, peer.address)));
         let Ok(response) = router.clone().oneshot(Request::from_parts(parts, Body::from(body))).await;
         Ok(response)
@@ -278,20 +278,12 @@ impl Service {
         })?;
         Ok(of_token.working.clone())
     }
+}
 
-    /// Waits until a request may be worked on.
-    async fn turn(&self, of_token: Arc<Semaphore>) -> Result<Places, Refusal> {
-        let both = async {
-            // The token's first: a waiting request takes no place from other tokens.
-            let own = of_token.acquire_owned().await.ok()?;
-            Some((own, self.working.clone().acquire_owned().await.ok()?))
-        };
-        let places = timeout(TURN, both).await.ok().flatten();
-        places.ok_or_else(|| {
-            let what = "too many requests are being worked on";
-            Refusal::too_many(Reason::Busy, what, TURN)
-        })
-    }
+/// Waits for a place among requests that are worked on.
+async fn turn(places: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Refusal> {
+    let place = timeout(TURN, places.acquire_owned()).await.ok().and_then(Result::ok);
+    place.ok_or_else(|| Refusal::too_many(Reason::Busy, "too many requests are being worked on", TURN))
 }
 
 /// Reads a body that has to be short and to arrive in time.
@@ -337,7 +329,7 @@ fn without_body(request: Request<Body>) -> Request<Body> {
     request.map(|_| Body::empty())
 }
 
-/// Answers a request that is not carried out: with JSON as the API does, or with a page.
+/// Builds the response to a refused request: JSON for the API, HTML for the page.
 fn refused(error: &ApiError, wait: Option<Duration>, is_api: bool) -> Response {
     let mut response = if is_api {
         let status = StatusCode::from_u16(error.kind.http_status());

@@ -22,9 +22,20 @@ pub const MAX_FILE: usize = 1 << 20;
 /// Reads and checks a VM file.
 ///
 /// # Errors
+/// As [`read`] and [`check`].
+pub fn parse(request: &CreateVm) -> Result<Parsed, ApiError> {
+    let parsed = read(request)?;
+    check(&parsed.spec)?;
+    Ok(parsed)
+}
+
+/// Reads a VM file, fills in defaults, and makes paths absolute. Opens none of the files that it
+/// names.
+///
+/// # Errors
 /// [`taut_api::error::ErrorKind::Invalid`], with the values and, where there is one, the line and
 /// key.
-pub fn parse(request: &CreateVm) -> Result<Parsed, ApiError> {
+pub fn read(request: &CreateVm) -> Result<Parsed, ApiError> {
     let base = PathBuf::from(&request.base_dir);
     if !base.is_absolute() {
         return Err(invalid(
@@ -52,8 +63,15 @@ pub fn parse(request: &CreateVm) -> Result<Parsed, ApiError> {
     if let Some(name) = &parsed.name {
         derive_addresses(&mut parsed.spec, name);
     }
-    check::check(&parsed.spec)?;
     Ok(parsed)
+}
+
+/// Checks all settings of a VM, and opens the files that it names.
+///
+/// # Errors
+/// [`taut_api::error::ErrorKind::Invalid`] for the first fault, with the values.
+pub fn check(spec: &VmSpec) -> Result<(), ApiError> {
+    check::check(spec)
 }
 
 /// Checks the changed document of a VM that exists: vCPUs, memory, reservations, latency

@@ -22,7 +22,7 @@ pub(super) const ROW: Row = Row {
         Goal::new(
             "PG3-refused",
             &[
-                Bound::AtLeast(14.0, "writes of the API"),
+                Bound::AtLeast(24.0, "writes of the API"),
                 Bound::Exactly(0.0, "not 403 as view"),
                 Bound::Exactly(0.0, "not 403 from another site"),
                 Bound::Exactly(0.0, "not 401 without a valid token"),

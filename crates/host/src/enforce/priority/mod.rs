@@ -185,7 +185,7 @@ impl RealtimePriority {
     fn threads(&self, pid: u32) -> Vec<(u32, PathBuf)> {
         let vcpus = affinity::vcpus(&self.root, pid);
         let folder = self.root.join(format!("proc/{pid}/task"));
-        let threads = task::numbers(&folder).into_iter();
+        let threads = task::numbers(&folder).unwrap_or_default().into_iter();
         let others = threads.filter(|tid| !vcpus.values().any(|vcpu| vcpu == tid));
         others.map(|tid| (tid, folder.join(tid.to_string()))).collect()
     }

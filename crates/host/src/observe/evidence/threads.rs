@@ -33,10 +33,13 @@ pub(super) struct Switches {
 
 /// Reads all threads. Those that end meanwhile are left out.
 pub(super) fn read(root: &Path, is_vcpu: impl Fn(u32) -> bool) -> BTreeMap<u32, Thread> {
-    let processes = task::numbers(&root.join("proc")).into_iter();
+    let processes = task::numbers(&root.join("proc")).unwrap_or_default().into_iter();
     let tasks = processes.flat_map(|pid| {
         let folder = root.join(format!("proc/{pid}/task"));
-        task::numbers(&folder).into_iter().map(move |tid| (tid, folder.join(tid.to_string())))
+        task::numbers(&folder)
+            .unwrap_or_default()
+            .into_iter()
+            .map(move |tid| (tid, folder.join(tid.to_string())))
     });
     tasks.filter_map(|(tid, folder)| Some((tid, thread(&folder, is_vcpu(tid))?))).collect()
 }

@@ -2,8 +2,9 @@
 //! whoever has started them.
 //!
 //! This module reads `/proc` and control groups only: neither a machine nor its manager is asked.
-//! One reading goes through `/proc` once and reads what the caller needs ([`Needs`]). Whatever is
-//! known of a process from the last reading is not read again.
+//! One reading goes through `/proc` once and reads what the caller needs ([`Needs`]). The identity
+//! of a process, the list of its threads and their names are kept between readings, and looked up
+//! again only now and then.
 //!
 //! Names, command lines and numbers of threads are those of strangers. So a reading is bounded:
 //! machines of others beyond [`MOST_MACHINES`] and [`MOST_MACHINE_THREADS`] are left out, and other
@@ -19,8 +20,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::kernel::cached_file::OpenFileBudget;
 use crate::kernel::cgroup::controller::Controller;
-use crate::kernel::reread;
 use crate::kernel::task;
 
 pub use self::threads::{TICKS_PER_S, Thread, Times, Vcpu, delays_are_counted};
@@ -143,7 +144,7 @@ pub struct Processes {
     /// The controller that limits CPU time.
     cpu: Option<Controller>,
     /// Room for files that stay open.
-    files: reread::Room,
+    files: OpenFileBudget,
     known: BTreeMap<u32, Known>,
 }
 
@@ -172,7 +173,7 @@ impl Processes {
     /// Begins to read the processes of the host below `root`.
     pub fn new(root: &Path) -> Self {
         let cpu = Controller::find(root, None, "cpu");
-        Self { root: root.to_owned(), cpu, files: reread::Room::of_this_process(), known: BTreeMap::new() }
+        Self { root: root.to_owned(), cpu, files: OpenFileBudget::of_this_process(), known: BTreeMap::new() }
     }
 
     /// Reads all processes. `is_own` tells which of them are machines of the caller.
@@ -189,6 +190,7 @@ impl Processes {
         for (is_foreign, _, pid) in machines {
             let Some(known) = self.known.get_mut(&pid) else { continue };
             if is_foreign && !room.take(known) {
+                known.threads.close_files();
                 found.machines_left_out += 1;
                 continue;
             }
@@ -208,8 +210,12 @@ impl Processes {
 
     /// Lists the processes, and looks at those that are new or due.
     fn look(&mut self, proc: &Path) {
+        let numbers = match task::numbers(proc) {
+            Err(error) if task::is_shortage(&error) => return,
+            numbers => numbers.unwrap_or_default(),
+        };
         let mut before = std::mem::take(&mut self.known);
-        for pid in task::numbers(proc) {
+        for pid in numbers {
             let folder = proc.join(pid.to_string());
             // A process that has ended meanwhile is left out.
             let Ok(task) = fs::metadata(folder.join("task")) else { continue };
@@ -221,7 +227,11 @@ impl Processes {
             known.count = task.nlink().checked_sub(2).and_then(|count| count.try_into().ok());
             known.looks = known.looks.saturating_add(1);
             if is_looked_at(known.looks) {
+                let was_machine = known.machine.is_some();
                 known.machine = Identity::of(&folder);
+                if was_machine && known.machine.is_none() {
+                    known.threads.close_files();
+                }
             }
             self.known.insert(pid, known);
         }

@@ -2,20 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use taut_api::printable::printable;
 
 use super::{Detail, is_looked_at};
 use crate::kernel::affinity;
-use crate::kernel::reread::{Reread, Room};
-use crate::kernel::task::{self, Schedstat, Stat};
+use crate::kernel::cached_file::{CachedFile, OpenFileBudget};
+use crate::kernel::task::{self, Schedstat, Stat, is_shortage};
 
 /// Clock ticks per second of the files in `/proc`: the same on every architecture of Linux that
 /// KVM runs on.
 pub const TICKS_PER_S: u64 = 100;
 /// Most characters of a thread's name. Programs may set 15 bytes, and the kernel some more.
-const MOST_NAME: usize = 64;
+const MOST_THREAD_NAME: usize = 64;
 
 /// Most times in a reading that threads are listed again because one of them has ended. A program
 /// may begin and end threads all the time.
@@ -89,8 +90,8 @@ struct Known {
     /// Number of times that it was seen.
     looks: u32,
     vcpu: Option<u32>,
-    schedstat_file: Reread,
-    stat_file: Reread,
+    schedstat_file: CachedFile,
+    stat_file: CachedFile,
     /// Its counters, once they were read.
     counted: Option<Schedstat>,
     /// Its file `stat` as it was when it had these counters.
@@ -112,7 +113,7 @@ impl Threads {
         count: Option<usize>,
         detail: Detail,
         paging: bool,
-        room: &Room,
+        files: &OpenFileBudget,
     ) {
         let tasks = process.join("task");
         self.round = self.round.wrapping_add(1);
@@ -120,7 +121,7 @@ impl Threads {
             self.list(&tasks);
         }
         for _ in 0..MOST_LISTS {
-            if !self.read_each(&tasks, detail, paging, room) {
+            if !self.read_each(&tasks, detail, paging, files) {
                 break;
             }
             self.list(&tasks);
@@ -129,13 +130,16 @@ impl Threads {
     }
 
     fn list(&mut self, tasks: &Path) {
+        let numbers = match task::numbers(tasks) {
+            Err(error) if is_shortage(&error) => return,
+            numbers => numbers.unwrap_or_default().into_iter(),
+        };
         let mut before = std::mem::take(&mut self.known);
-        let numbers = task::numbers(tasks).into_iter();
         self.known = numbers.map(|tid| (tid, before.remove(&tid).unwrap_or_default())).collect();
     }
 
     /// Reads the threads that were not read in this round. Returns whether one of them has ended.
-    fn read_each(&mut self, tasks: &Path, detail: Detail, paging: bool, room: &Room) -> bool {
+    fn read_each(&mut self, tasks: &Path, detail: Detail, paging: bool, files: &OpenFileBudget) -> bool {
         let Self { known, others, paged_ticks, are_timed, round } = self;
         let before = known.len();
         known.retain(|tid, thread| {
@@ -145,11 +149,15 @@ impl Threads {
             thread.round = *round;
             let last = thread.times();
             let folder = || tasks.join(tid.to_string());
-            let is_alive = thread.read(&folder, detail, room).is_some();
+            let is_alive = match thread.read(&folder, detail, files) {
+                // Its counters stay as they were.
+                Err(error) if is_shortage(&error) => return true,
+                read => read.is_ok(),
+            };
             if is_alive && paging && thread.vcpu.is_some() {
-                *paged_ticks += thread.read_paging(&folder, room);
+                *paged_ticks += thread.read_paging(&folder, files);
             }
-            // A process that was there before has the past of its threads behind it.
+            // Times from before the first reading of a process do not count.
             if is_alive && thread.vcpu.is_none() && (last.is_some() || *are_timed) {
                 let (now, last) = (thread.times().unwrap_or_default(), last.unwrap_or_default());
                 others.ran_ns += now.ran_ns.saturating_sub(last.ran_ns);
@@ -158,6 +166,14 @@ impl Threads {
             is_alive
         });
         known.len() < before
+    }
+
+    /// Closes the files that are open for the next reading.
+    pub(super) fn close_files(&mut self) {
+        for thread in self.known.values_mut() {
+            thread.schedstat_file = CachedFile::default();
+            thread.stat_file = CachedFile::default();
+        }
     }
 
     /// Returns the numbers of the threads.
@@ -203,12 +219,17 @@ impl Threads {
 }
 
 impl Known {
-    /// Reads the thread, unless it has ended.
-    fn read(&mut self, folder: &impl Fn() -> PathBuf, detail: Detail, room: &Room) -> Option<()> {
+    /// Reads the thread. Fails if it has ended, or for want of descriptors or memory.
+    fn read(
+        &mut self,
+        folder: &impl Fn() -> PathBuf,
+        detail: Detail,
+        files: &OpenFileBudget,
+    ) -> io::Result<()> {
         let mut buffer = [0; task::LINE];
         if detail >= Detail::Times {
-            let read = self.schedstat_file.read(|| folder().join("schedstat"), &mut buffer, room)?;
-            let counted = task::schedstat_of(read)?;
+            let read = self.schedstat_file.read(|| folder().join("schedstat"), &mut buffer, files)?;
+            let counted = task::schedstat_of(read).ok_or(io::ErrorKind::InvalidData)?;
             if self.counted != Some(counted) {
                 self.counted = Some(counted);
                 self.stat = None;
@@ -216,26 +237,28 @@ impl Known {
         }
         self.looks = self.looks.saturating_add(1);
         if detail == Detail::Places && self.stat.is_none() {
-            self.vcpu = affinity::vcpu_of(&self.read_stat(folder, room)?.name);
+            self.vcpu = affinity::vcpu_of(&self.read_stat(folder, files)?.name);
         } else if detail < Detail::Places && is_looked_at(self.looks) {
             self.vcpu = affinity::vcpu_of(&task::name(&folder())?);
         }
-        Some(())
+        Ok(())
     }
 
     /// Reads the file `stat`, and keeps its content until the thread runs again.
-    fn read_stat(&mut self, folder: &impl Fn() -> PathBuf, room: &Room) -> Option<&Stat> {
+    fn read_stat(&mut self, folder: &impl Fn() -> PathBuf, files: &OpenFileBudget) -> io::Result<&Stat> {
         let mut buffer = [0; task::LINE];
-        let read = self.stat_file.read(|| folder().join("stat"), &mut buffer, room)?;
-        let stat = task::stat_of(read)?;
-        Some(self.stat.insert(Stat { name: printable(&stat.name, MOST_NAME), ..stat }))
+        let read = self.stat_file.read(|| folder().join("stat"), &mut buffer, files)?;
+        let stat = task::stat_of(read).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(self.stat.insert(Stat { name: printable(&stat.name, MOST_THREAD_NAME), ..stat }))
     }
 
     /// Returns the clock ticks that the thread has waited for block devices since the last call. A
     /// thread whose wait has ended has run since then.
-    fn read_paging(&mut self, folder: &impl Fn() -> PathBuf, room: &Room) -> u64 {
+    fn read_paging(&mut self, folder: &impl Fn() -> PathBuf, files: &OpenFileBudget) -> u64 {
         let known = self.stat.as_ref().map(|stat| stat.block_ticks);
-        let Some(now) = known.or_else(|| Some(self.read_stat(folder, room)?.block_ticks)) else { return 0 };
+        let Some(now) = known.or_else(|| Some(self.read_stat(folder, files).ok()?.block_ticks)) else {
+            return 0;
+        };
         let past = self.block_ticks.replace(now).unwrap_or(now);
         now.saturating_sub(past)
     }

@@ -144,6 +144,9 @@ fn what_opens_files_of_the_host_is_not_possible_over_tcp() {
     for text in [
         "[disk]\npath = \"/etc/passwd\"\nsnapshot = true\n",
         "[boot]\nkernel = \"/etc/passwd\"\n",
+        "[boot]\nkernel = \"/nonexistent\"\n",
+        "[disk]\npath = \"/root/x\"\n",
+        "[disk]\npath = \"/nonexistent\"\n[[passthrough]]\naddress = \"0000:00:01.0\"\n",
         "kind = \"micro\"\n[vmci]\ngroup = \"root\"\n",
     ] {
         let refused = create("files", text);

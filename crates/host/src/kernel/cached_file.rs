@@ -1,11 +1,12 @@
 //! Files of the kernel that are read again and again, and stay open between.
 //!
 //! To open a file of `/proc` costs several times as much as to read it. Open files are bounded
-//! ([`Room`]): where there is no room, a file is opened for each reading. An open file of a thread
-//! that has ended cannot be read any more, whoever has its number then.
+//! ([`OpenFileBudget`]): beyond it, a file is opened for each reading. If the thread has ended,
+//! reading its open file fails, even if a new thread has its number. So a number that is used again
+//! is never mistaken for the old thread.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,30 +16,32 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::process::{Resource, getrlimit};
 
 /// Most files that stay open. The kernel has a page of memory for each.
-const MOST: u64 = 4096;
-/// Part of the files that the process may open: others need some, too.
-const PART: u64 = 4;
+const MAX_OPEN_FILES: u64 = 4096;
+/// One file in so many that the process may open: others need some, too.
+const SHARE_OF_LIMIT: u64 = 4;
 
-/// Room for open files.
+/// OpenFileBudget for open files.
 #[derive(Debug, Clone)]
-pub(crate) struct Room(Arc<AtomicUsize>);
+pub(crate) struct OpenFileBudget(Arc<AtomicUsize>);
 
 /// A file that may be open.
 #[derive(Debug, Default)]
-pub(crate) struct Reread(Option<Open>);
+pub(crate) struct CachedFile(Option<Open>);
 
 /// An open file, which takes room until it is dropped.
 #[derive(Debug)]
 struct Open {
     file: File,
-    room: Room,
+    room: OpenFileBudget,
 }
 
-impl Room {
+impl OpenFileBudget {
     /// Returns the room that this process has.
     pub(crate) fn of_this_process() -> Self {
         let may = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        Self(Arc::new(AtomicUsize::new(usize::try_from((may / PART).min(MOST)).unwrap_or(0))))
+        Self(Arc::new(AtomicUsize::new(
+            usize::try_from((may / SHARE_OF_LIMIT).min(MAX_OPEN_FILES)).unwrap_or(0),
+        )))
     }
 
     fn take(&self) -> bool {
@@ -52,23 +55,23 @@ impl Drop for Open {
     }
 }
 
-impl Reread {
+impl CachedFile {
     /// Reads the file in one call, or its begin if it is longer than the buffer.
     pub(crate) fn read<'a>(
         &mut self,
         path: impl FnOnce() -> PathBuf,
         buffer: &'a mut [u8],
-        room: &Room,
-    ) -> Option<&'a [u8]> {
+        room: &OpenFileBudget,
+    ) -> io::Result<&'a [u8]> {
         let len = if let Some(open) = &self.0 {
-            open.file.read_at(buffer, 0).ok()?
+            open.file.read_at(buffer, 0)?
         } else {
-            let mut file = File::open(path()).ok()?;
-            let len = file.read(buffer).ok()?;
+            let mut file = File::open(path())?;
+            let len = file.read(buffer)?;
             self.0 = room.take().then(|| Open { file, room: room.clone() });
             len
         };
-        Some(&buffer[..len])
+        Ok(&buffer[..len])
     }
 }
 
@@ -83,17 +86,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = |number: u32| folder.path().join(number.to_string());
         (0..3).for_each(|number| fs::write(path(number), "7 8").unwrap());
-        let room = Room(Arc::new(AtomicUsize::new(2)));
-        let mut files: Vec<Reread> = (0..3).map(|_| Reread::default()).collect();
-        let read = |files: &mut [Reread], number: u32| {
+        let room = OpenFileBudget(Arc::new(AtomicUsize::new(2)));
+        let mut files: Vec<CachedFile> = (0..3).map(|_| CachedFile::default()).collect();
+        let read = |files: &mut [CachedFile], number: u32| {
             let mut buffer = [0; 2];
-            files[number as usize].read(|| path(number), &mut buffer, &room).map(<[u8]>::to_vec)
+            files[number as usize].read(|| path(number), &mut buffer, &room).ok().map(<[u8]>::to_vec)
         };
         assert!((0..3).all(|number| read(&mut files, number) == Some(b"7 ".to_vec())));
         assert_eq!(files.iter().map(|file| file.0.is_some()).collect::<Vec<_>>(), [true, true, false]);
         fs::write(path(0), "9").unwrap();
         assert_eq!(read(&mut files, 0), Some(b"9".to_vec()));
-        files[0] = Reread::default();
+        files[0] = CachedFile::default();
         read(&mut files, 2);
         assert!(files[2].0.is_some() && read(&mut files, 2) == Some(b"7 ".to_vec()));
     }
@@ -102,10 +105,11 @@ mod tests {
     fn an_open_file_of_a_process_that_has_ended_cannot_be_read() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let path = || PathBuf::from(format!("/proc/{}/schedstat", child.id()));
-        let (room, mut buffer, mut file) = (Room::of_this_process(), [0; 99], Reread::default());
-        assert!(file.read(path, &mut buffer, &room).is_some());
+        let (room, mut buffer, mut file) =
+            (OpenFileBudget::of_this_process(), [0; 99], CachedFile::default());
+        assert!(file.read(path, &mut buffer, &room).is_ok());
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(file.read(PathBuf::new, &mut buffer, &room), None);
+        assert!(file.read(PathBuf::new, &mut buffer, &room).is_err());
     }
 }
