@@ -70,24 +70,22 @@ images: build ## Make the guest images (Debian's kernels with taut's guest as in
 
 .PHONY: test
 test: setup-test forget-skips lint-text build-tested build-crates ## Run everything that CI runs
-	@tools/beside.sh "models, clippy and deny" $(MAKE) --no-print-directory beside-crates -- \
+	@tools/beside.sh "models" $(MAKE) --no-print-directory test-models -- \
 	  $(MAKE) --no-print-directory test-crates
-	@tools/beside.sh "the build for guests, examples and nested hosts" $(MAKE) --no-print-directory beside-host -- \
+	@tools/beside.sh "nested hosts, checks, the build for guests and examples" $(MAKE) --no-print-directory beside-host -- \
 	  $(MAKE) --no-print-directory test-host
 	@$(MAKE) --no-print-directory test-guest LEFT_OUT=$(NESTED)
 	@if [ -s $(SKIPS) ]; then echo "left out, as TAUT_ALLOW_SKIP=$$TAUT_ALLOW_SKIP allows:"; \
 	  LC_ALL=C sort -u $(SKIPS) | sed 's/^/  /'; else echo "no test was left out"; fi
 
 # Many tests of crates and most of the host tier wait. What they need not is built and checked
-# meanwhile. Models come first: they have target folders of their own, so that no tests wait for a
-# lock. The programs are not built again, since tests of the host tier run them.
-.PHONY: beside-crates beside-host
-beside-crates: test-models clippy deny
-
+# meanwhile. Models have target folders of their own, and checks come when the host tier runs, so
+# that no tests wait for a lock. The programs are not built again, since the host tier runs them.
+.PHONY: beside-host
 beside-host:
 	@tools/images.sh $(BIN) $(IMAGES)
 	$(GUEST_TIER) $(addprefix --skip ,$(SLOW)) $(NESTED)
-	@$(MAKE) --no-print-directory pump test-docs
+	@$(MAKE) --no-print-directory clippy deny pump test-docs
 
 .PHONY: forget-skips
 forget-skips:

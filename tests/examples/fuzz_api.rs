@@ -93,7 +93,7 @@ struct Report {
     operations: u64,
     /// Requests that were sent.
     requests: u64,
-    /// What it found wrong, and what it could not try.
+    /// Failures that it found, and operations that it could not try.
     failures: Vec<Value>,
 }
 
@@ -131,7 +131,7 @@ fn fuzz(schema: &Path, port: u16, seconds: u64, folder: &Path) -> Outcome<Report
     })
 }
 
-/// What the audit record says.
+/// Findings in the audit record.
 #[derive(Default)]
 struct Seen {
     writes: usize,

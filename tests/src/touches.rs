@@ -65,7 +65,7 @@ const CHANGES: [&str; 26] = [
 /// Flags of an open file that may be written.
 const WRITABLE: [&str; 4] = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC"];
 
-/// What must not be touched.
+/// A process, its threads and its files, none of which may be changed.
 #[derive(Debug, Clone, Default)]
 pub struct Untouchable {
     /// The process and its threads.
@@ -144,7 +144,7 @@ impl Touches {
     }
 }
 
-/// What a call does to the process.
+/// Effect of a call on the process.
 enum Kind {
     None,
     Look,
@@ -183,7 +183,7 @@ fn kind(call: &str, arguments: &[String], whom: &Untouchable) -> Kind {
     if CHANGES.contains(&call) {
         let by_descriptor = decoration(argument(0));
         let in_kernel = ["/proc/", "/sys/"].iter().any(|folder| by_descriptor.starts_with(folder));
-        // What is written to a file or a socket is of interest only if the kernel reads it.
+        // Data written to a file or socket matters only if the kernel reads it.
         let has_path = if by_descriptor.is_empty() || call == "connect" {
             arguments.iter().any(|text| whom.has_path(text))
         } else {

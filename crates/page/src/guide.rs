@@ -61,7 +61,7 @@ impl Document {
         let mut open_links = Vec::new();
         while let Some(event) = parser.next() {
             match event {
-                // Neither raw HTML nor images are rendered.
+                // Raw HTML and images are left out.
                 Event::Html(_)
                 | Event::InlineHtml(_)
                 | Event::Start(Tag::HtmlBlock | Tag::Image { .. })

@@ -20,7 +20,7 @@ pub(crate) struct Browser {
     session: String,
 }
 
-/// Whether pages may run script.
+/// Permission of pages to run script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Script {
     On,

@@ -53,7 +53,7 @@ pub(super) async fn serve(
     tls: TlsAcceptor,
     closing: watch::Receiver<bool>,
 ) {
-    // Neither can fail for a TCP socket; without them the connection is slower, or longer open.
+    // Both calls succeed for a TCP socket; without them the connection is slower, or longer open.
     let _ = (set_tcp_nodelay(&socket, true), set_tcp_user_timeout(&socket, UNREAD_MS));
     match timeout(HANDSHAKE, shake_hands(socket, &tls)).await {
         Ok(Ok(stream)) => requests(service, peer, stream, closing).await,

@@ -7,7 +7,7 @@ use taut_host::observe::processes::{MOST_MACHINE_THREADS, MOST_MACHINES};
 /// size changes all the time makes few events.
 const CALM: u32 = 600;
 
-/// What is known of VMs that were left out.
+/// State of the events about VMs that were left out.
 #[derive(Debug, Default)]
 pub(super) struct Crowd {
     /// Samples that will have to have room for all VMs until the crowd counts as gone; 0 if it

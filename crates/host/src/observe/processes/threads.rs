@@ -105,7 +105,7 @@ impl Threads {
     /// Reads the threads of a process that has so many; with `paging`, also for how long its vCPUs
     /// waited for block devices.
     ///
-    /// They are listed only if their number has changed, or if one of them has ended: otherwise
+    /// Threads are listed only if their number has changed, or if one of them has ended: otherwise
     /// there cannot be a new one.
     pub(super) fn read(
         &mut self,
