@@ -40,7 +40,7 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     }
     for number in machines..ports {
         let socket = lab.folder().join(format!("port{number}.sock"));
-        lab.taut(format!("port attach ext{number} --portgroup lan --listen --path {}", socket.display()))?;
+        lab.taut(format!("port attach spare{number} --portgroup lan --listen --path {}", socket.display()))?;
     }
     // The first samples are written, and VMs that were started have come to rest.
     lab.sleep(if lab.quick() { 3.0 } else { 30.0 })?;
