@@ -1,10 +1,9 @@
 //! From a complaint to its cause: six prepared faults, each looked for on the page and in the
 //! terminal, as by somebody who knows nothing of it. No path may have more than three steps.
 
-use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
-
 use taut_tests::{Cable, Controller, CpuLimit, Prerequisite, Taut, busy_machine, eventually, ip, require};
+
+use crate::page;
 
 /// Steps that a path may have.
 const MOST_STEPS: usize = 3;
@@ -33,17 +32,7 @@ impl<'a> Search<'a> {
     }
 
     fn load(&mut self, address: &str, step: String) {
-        let (page, section) = address.split_once('#').map_or((address, None), |(page, id)| (page, Some(id)));
-        let mut stream = UnixStream::connect(self.taut.dir().join("run/page.sock")).unwrap();
-        let request = format!("GET {page} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).unwrap();
-        self.shown.clear();
-        stream.read_to_string(&mut self.shown).unwrap();
-        assert!(self.shown.starts_with("HTTP/1.1 200"), "{address}: {}", self.shown);
-        if let Some(section) = section {
-            let begin = self.shown.find(&format!("id=\"{section}\"")).expect("the section exists");
-            self.shown = self.shown[begin..].split("<h3").next().unwrap_or_default().to_owned();
-        }
+        self.shown = page::load(self.taut, address);
         self.steps.push(step);
     }
 

@@ -75,18 +75,18 @@ fn get(taut: &Taut, path: &str) -> String {
     page
 }
 
-/// Follows a link of a page, and returns the page that it leads to. A link to a section leads to
-/// the section.
+/// Loads what a link leads to: a page, or one section of it.
+pub(crate) fn load(taut: &Taut, address: &str) -> String {
+    let Some((path, section)) = address.split_once('#') else { return get(taut, address) };
+    let page = get(taut, path);
+    let begin = page.find(&format!("<h3 id=\"{section}\">")).expect("the section exists");
+    page[begin..].split("<h3").nth(1).unwrap().to_owned()
+}
+
+/// Follows a link that a page must have, and returns what it leads to.
 fn follow(taut: &Taut, page: &str, address: &str) -> String {
     assert!(page.contains(&format!("href=\"{address}\"")), "no link to {address}: {page}");
-    match address.split_once('#') {
-        None => get(taut, address),
-        Some((path, section)) => {
-            let page = get(taut, path);
-            let begin = page.find(&format!("<h3 id=\"{section}\">")).expect("the section exists");
-            page[begin..].split("<h3").nth(1).unwrap().to_owned()
-        }
-    }
+    load(taut, address)
 }
 
 #[test]

@@ -211,15 +211,20 @@ fn of_many_subjects_that_ended_the_oldest_are_forgotten() {
     assert_eq!((rows(&folder, "chunks").0, rows(&folder, "tails").0), (2 * 3, 25 + 2 + 1 + 3));
 }
 
-#[test]
-fn a_damaged_sample_of_the_future_does_not_make_the_others_old() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut history = open(&folder, "a", START);
+/// Writes 96 samples of a port that has ended, and returns the file.
+fn file_of_an_ended_port(folder: &tempfile::TempDir) -> rusqlite::Connection {
+    let mut history = open(folder, "a", START);
     read(&mut history, 5..101);
     history.end_others(|_| false);
     history.write().unwrap();
     drop(history);
-    let file = rusqlite::Connection::open(folder.path().join("history.db")).unwrap();
+    rusqlite::Connection::open(folder.path().join("history.db")).unwrap()
+}
+
+#[test]
+fn a_damaged_sample_of_the_future_does_not_make_the_others_old() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = file_of_an_ended_port(&folder);
     let future = Chunk::begin(Sample { at: LATEST - 5, totals: Values::new([(1, 5)]) }).encode();
     let sql = "INSERT INTO chunks VALUES (1, 0, ?1, ?1, ?2)";
     file.execute(sql, rusqlite::params![LATEST - 5, future]).unwrap();
@@ -234,12 +239,7 @@ fn a_damaged_sample_of_the_future_does_not_make_the_others_old() {
 #[test]
 fn a_file_of_the_version_before_keeps_its_samples() {
     let folder = tempfile::tempdir().unwrap();
-    let mut history = open(&folder, "a", START);
-    read(&mut history, 5..101);
-    history.end_others(|_| false);
-    history.write().unwrap();
-    drop(history);
-    let file = rusqlite::Connection::open(folder.path().join("history.db")).unwrap();
+    let file = file_of_an_ended_port(&folder);
     file.execute_batch("DROP TABLE tails; PRAGMA user_version = 1;").unwrap();
     drop(file);
     let mut history = open(&folder, "a", Clocks { since_boot: 101_000, wall: 1 });

@@ -5,7 +5,7 @@
 //! - [`roles`] maps users and groups to roles, from a file.
 //! - [`rights`] lends a thread the permissions of a user; [`files`] opens a VM's files with them.
 //! - [`ids`] finds users and groups by name, and refuses groups of which a user is no member.
-//! - [`tokens`] finds the token that a caller over TCP shows, and [`turned_away`] counts refusals
+//! - [`tokens`] finds the token that a caller over TCP shows, and [`refusals`] counts refusals
 //!   over TCP.
 //! - [`audit`] records each change before it is made, and its outcome before it is answered.
 
@@ -15,7 +15,7 @@ pub(crate) mod files;
 pub(crate) mod ids;
 pub(crate) mod listener;
 mod peer_groups;
+pub(crate) mod refusals;
 pub(crate) mod rights;
 pub(crate) mod roles;
 pub(crate) mod tokens;
-pub(crate) mod turned_away;

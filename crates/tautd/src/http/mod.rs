@@ -38,10 +38,10 @@ use taut_api::token::RemoteInfo;
 use taut_api::{ApiError, Name};
 
 use crate::access::audit::{Audit, digest};
+use crate::access::refusals::RefusalCounts;
 use crate::access::rights::Rights;
 use crate::access::roles::Roles;
 use crate::access::tokens::LastUse;
-use crate::access::turned_away::TurnedAway;
 use crate::board::{Board, Seen};
 use crate::capture::Captures;
 use crate::fabric::counters::Counters;
@@ -81,7 +81,7 @@ pub(crate) struct App {
     /// Number of requests that were refused because of their caller's role.
     pub(crate) forbidden: AtomicU64,
     /// Access over TCP.
-    pub(crate) remote: Remote,
+    pub(crate) remote: RemoteState,
     /// Captures of ports that run.
     pub(crate) captures: Captures,
     /// Parent of the VMs' run directories.
@@ -92,11 +92,11 @@ pub(crate) struct App {
 
 /// State of the access over TCP that the API shows.
 #[derive(Debug, Default)]
-pub(crate) struct Remote {
+pub(crate) struct RemoteState {
     /// Address and certificate; `None` if it is off.
     pub(crate) info: Option<RemoteInfo>,
     /// Counts of what was refused.
-    pub(crate) turned_away: TurnedAway,
+    pub(crate) refusals: RefusalCounts,
     /// Last use of each token.
     pub(crate) used: LastUse,
 }

@@ -65,7 +65,7 @@ impl Server {
             ])),
             audit: Audit::start(dir.path()).unwrap(),
             forbidden: AtomicU64::new(0),
-            remote: Remote::default(),
+            remote: RemoteState::default(),
             captures: Captures::default(),
             run_dir: dir.path().to_owned(),
             state_dir: dir.path().to_owned(),

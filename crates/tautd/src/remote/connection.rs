@@ -25,8 +25,8 @@ use tokio::time::{interval, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::service::{Peer, Service};
-use crate::access::turned_away::Reason;
+use super::service::{Client, Service};
+use crate::access::refusals::Reason;
 
 /// Time limit from accepting a connection to the end of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Serves a connection until its end.
 pub(super) async fn serve(
     service: &Service,
-    peer: Arc<Peer>,
+    peer: Arc<Client>,
     socket: TcpStream,
     tls: TlsAcceptor,
     closing: watch::Receiver<bool>,
@@ -79,7 +79,7 @@ async fn shake_hands(mut socket: TcpStream, tls: &TlsAcceptor) -> Result<TlsStre
 /// Answers requests, until the client leaves, is too slow, or its token is gone.
 async fn requests(
     service: &Service,
-    peer: Arc<Peer>,
+    peer: Arc<Client>,
     stream: TlsStream<TcpStream>,
     mut closing: watch::Receiver<bool>,
 ) {

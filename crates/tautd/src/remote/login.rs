@@ -7,9 +7,9 @@ use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_page::view::login::{self, FIELD, LOGIN};
 
-use super::service::{Peer, Refusal, Service, read_body};
+use super::service::{Client, Refusal, Service, read_body};
 use super::sessions::Sessions;
-use crate::access::turned_away::Reason;
+use crate::access::refusals::Reason;
 use crate::page::guard;
 
 /// Longest form in bytes.
@@ -18,7 +18,7 @@ const MOST_FORM: usize = 4096;
 /// Shows the page, or takes its form.
 pub(super) async fn answer(
     service: &Service,
-    peer: &Peer,
+    peer: &Client,
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
     match *request.method() {
@@ -32,7 +32,7 @@ pub(super) async fn answer(
     }
 }
 
-async fn log_in(service: &Service, peer: &Peer, request: Request<Body>) -> Result<Response, Refusal> {
+async fn log_in(service: &Service, peer: &Client, request: Request<Body>) -> Result<Response, Refusal> {
     let (parts, body) = request.into_parts();
     let form = read_body(&parts.headers, body, MOST_FORM).await?;
     let token = match service.find(peer, field(&form)).await {

@@ -38,7 +38,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::http::App;
 use crate::http::threads::IDLE;
 use certificate::{Files, Identity};
-use service::{Peer, Service};
+use service::{Client, Service};
 
 /// Name of the threads.
 const NAME: &str = "remote";
@@ -162,7 +162,7 @@ async fn serve(
         };
         let address = from.ip().to_canonical();
         let Some(key) = service.open(address) else { continue };
-        let open = Open { service: service.clone(), peer: Arc::new(Peer::new(address, key)) };
+        let open = Open { service: service.clone(), peer: Arc::new(Client::new(address, key)) };
         let (tls, closed) = (tls.clone(), closed.clone());
         connections.spawn(async move {
             connection::serve(&open.service, open.peer.clone(), socket, tls, closed).await;
@@ -179,7 +179,7 @@ async fn serve(
 #[derive(Debug)]
 struct Open {
     service: Arc<Service>,
-    peer: Arc<Peer>,
+    peer: Arc<Client>,
 }
 
 impl Drop for Open {

@@ -22,8 +22,8 @@ use super::bucket::{Bucket, Limit};
 use super::login;
 use super::sessions::Sessions;
 use crate::access::caller::Caller;
+use crate::access::refusals::Reason;
 use crate::access::tokens::{self, Hash, Token, now_ms};
-use crate::access::turned_away::Reason;
 use crate::http::{self, App};
 use crate::page;
 use crate::page::guard::{self, Way};
@@ -48,7 +48,7 @@ const SLOW_DOWN: Duration = Duration::from_secs(1);
 
 /// The client of one connection.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct Client {
     pub(super) address: IpAddr,
     /// Key of its bounds.
     pub(super) key: Key,
@@ -85,7 +85,7 @@ struct OfToken {
     working: Arc<Semaphore>,
 }
 
-impl Peer {
+impl Client {
     pub(super) fn new(address: IpAddr, key: Key) -> Self {
         Self { address, key, shown: Mutex::new(None) }
     }
@@ -147,13 +147,13 @@ impl Service {
 
     /// Counts a refusal, and raises an event now and then.
     pub(super) fn note(&self, reason: Reason, from: IpAddr) {
-        if let Some(message) = self.app.remote.turned_away.note(reason, from, Instant::now()) {
+        if let Some(message) = self.app.remote.refusals.note(reason, from, Instant::now()) {
             self.app.store.event(Level::Warning, "daemon", "remote.refused", &message);
         }
     }
 
     /// Answers one request.
-    pub(super) async fn answer(&self, peer: &Peer, request: Request<Body>) -> Response {
+    pub(super) async fn answer(&self, peer: &Client, request: Request<Body>) -> Response {
         let is_api = is_api(request.uri().path());
         match self.try_answer(peer, request).await {
             Ok(response) => response,
@@ -167,7 +167,7 @@ impl Service {
         }
     }
 
-    async fn try_answer(&self, peer: &Peer, request: Request<Body>) -> Result<Response, Refusal> {
+    async fn try_answer(&self, peer: &Client, request: Request<Body>) -> Result<Response, Refusal> {
         lock(&self.addresses).request(peer.key, Instant::now()).map_err(|wait| {
             Refusal::too_many(Reason::AddressRate, "this address sends too many requests", wait)
         })?;
@@ -198,7 +198,7 @@ impl Service {
     }
 
     /// Returns the token that a request shows.
-    async fn shown_token(&self, peer: &Peer, headers: &HeaderMap) -> Result<Token, Refusal> {
+    async fn shown_token(&self, peer: &Client, headers: &HeaderMap) -> Result<Token, Refusal> {
         let Some(value) = headers.get(header::AUTHORIZATION) else {
             let error = ApiError::new(
                 ErrorKind::Unauthenticated,
@@ -211,7 +211,7 @@ impl Service {
     }
 
     /// Finds the token with this text. Addresses that show many wrong ones get slow answers.
-    pub(super) async fn find(&self, peer: &Peer, text: &[u8]) -> Result<Token, Refusal> {
+    pub(super) async fn find(&self, peer: &Client, text: &[u8]) -> Result<Token, Refusal> {
         if let Some(token) = tokens::find(&self.app.store.tokens(), text, now_ms()) {
             return Ok(token.clone());
         }
@@ -243,7 +243,7 @@ impl Service {
     /// Hands a request to a router, in the name of the token's holder.
     async fn pass_on(
         &self,
-        peer: &Peer,
+        peer: &Client,
         token: &Token,
         router: &Router,
         request: Request<Body>,

@@ -4,9 +4,9 @@
 //! [`thread`](self::thread) reads it every second. The samples are in a file of their own beside
 //! the store.
 
-mod crowd;
 mod gauges;
 mod host;
+mod left_out;
 mod machines;
 mod ports;
 mod series;

@@ -11,8 +11,8 @@ use taut_history::{Clocks, History};
 use taut_host::observe::load::Loads;
 use taut_host::observe::processes::{Detail, Found, Needs, Processes};
 
-use super::crowd::Crowd;
 use super::gauges::Gauges;
+use super::left_out::LeftOut;
 use super::machines::{self, Named};
 use super::{Running, Sources, Statistics, clocks, host, ports, sockets};
 
@@ -34,7 +34,7 @@ const NEEDS: Needs =
 #[derive(Debug)]
 pub(super) struct Readers {
     processes: Processes,
-    crowd: Crowd,
+    left_out: LeftOut,
     loads: Loads,
     gauges: Gauges,
 }
@@ -44,7 +44,7 @@ impl Readers {
     pub(super) fn new(root: &Path) -> Self {
         Self {
             processes: Processes::new(root),
-            crowd: Crowd::default(),
+            left_out: LeftOut::default(),
             loads: Loads::new(root),
             gauges: Gauges::default(),
         }
@@ -87,14 +87,14 @@ pub(super) fn bound(history: &mut History, keys: &BTreeSet<String>) {
 pub(super) fn sample(
     statistics: &Statistics,
     sources: &Sources,
-    Readers { processes, crowd, loads, gauges }: &mut Readers,
+    Readers { processes, left_out, loads, gauges }: &mut Readers,
     clocks: impl Fn() -> Clocks,
 ) {
     let state = sources.store.state();
     let own = machines::own(&sources.board.lock());
     let (found, load) = (processes.read(NEEDS, |pid| own.contains_key(&pid)), loads.read());
     let Found { machines, machines_left_out, .. } = found;
-    if let Some((level, kind, message)) = crowd.note(machines_left_out) {
+    if let Some((level, kind, message)) = left_out.note(machines_left_out) {
         sources.store.event(level, host::KEY, kind, &message);
     }
     let read_at = clocks();

@@ -143,7 +143,7 @@ pub struct Processes {
     root: PathBuf,
     /// The controller that limits CPU time.
     cpu: Option<Controller>,
-    /// Room for files that stay open.
+    /// Budget for files that stay open.
     files: OpenFileBudget,
     known: BTreeMap<u32, Known>,
 }
@@ -186,10 +186,10 @@ impl Processes {
             |(pid, known): (&u32, &Known)| Some((!is_own(*pid), known.machine.as_ref()?.started, *pid));
         let mut machines: Vec<_> = self.known.iter().filter_map(by_age).collect();
         machines.sort_unstable();
-        let mut room = Room { processes: MOST_MACHINES, threads: MOST_MACHINE_THREADS };
+        let mut budget = Budget { processes: MOST_MACHINES, threads: MOST_MACHINE_THREADS };
         for (is_foreign, _, pid) in machines {
             let Some(known) = self.known.get_mut(&pid) else { continue };
-            if is_foreign && !room.take(known) {
+            if is_foreign && !budget.take(known) {
                 known.threads.close_files();
                 found.machines_left_out += 1;
                 continue;
@@ -239,9 +239,9 @@ impl Processes {
 
     /// Reads the threads of processes that are no machines.
     fn read_others(&mut self, proc: &Path, found: &mut Found) {
-        let mut room = Room { processes: usize::MAX, threads: MOST_OTHER_THREADS };
+        let mut budget = Budget { processes: usize::MAX, threads: MOST_OTHER_THREADS };
         for (pid, known) in self.known.iter_mut().filter(|(_, known)| known.machine.is_none()) {
-            if room.take(known) {
+            if budget.take(known) {
                 known.threads.read(
                     &proc.join(pid.to_string()),
                     known.count,
@@ -257,15 +257,15 @@ impl Processes {
     }
 }
 
-/// Processes and threads that may still be read.
-struct Room {
+/// Numbers of processes and threads that may still be read.
+struct Budget {
     processes: usize,
     threads: usize,
 }
 
-impl Room {
-    /// Takes the room that a process needs. Returns false, and takes nothing, if there is too
-    /// little.
+impl Budget {
+    /// Takes a process and its threads off the budget. Returns false, and takes nothing, if there
+    /// is too little left.
     fn take(&mut self, known: &Known) -> bool {
         let threads = known.count.unwrap_or(1);
         let left = self.processes.checked_sub(1).zip(self.threads.checked_sub(threads));

@@ -271,7 +271,7 @@ fn machines_of_others_are_bounded_and_the_oldest_come_first() {
     let is_in = |pid| found.machines.iter().any(|machine| machine.pid == pid);
     assert!(is_in(1) && is_in(1024) && is_in(1027) && !is_in(1025) && !is_in(1026));
     // One that has more threads than all may have is left out, and no other.
-    let room = &mut Room { processes: 2, threads: 10 };
+    let budget = &mut Budget { processes: 2, threads: 10 };
     let known = |count| Known { count: Some(count), ..Known::default() };
-    assert_eq!([11, 4, 7, 6, 0].map(|count| room.take(&known(count))), [false, true, false, true, false]);
+    assert_eq!([11, 4, 7, 6, 0].map(|count| budget.take(&known(count))), [false, true, false, true, false]);
 }

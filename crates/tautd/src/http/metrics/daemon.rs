@@ -39,7 +39,7 @@ pub(super) struct State {
     /// Number of requests that were refused because of their caller's role.
     pub(super) forbidden: u64,
     /// Number of refusals over TCP, by reason.
-    pub(super) turned_away: Vec<(&'static str, u64)>,
+    pub(super) refusals: Vec<(&'static str, u64)>,
 }
 
 /// Encodes the state of the daemon.
@@ -63,7 +63,7 @@ pub(super) fn encode(state: &State, encoder: &mut DescriptorEncoder<'_>) -> fmt:
     count(counter(encoder, "taut_api_forbidden", help)?, state.forbidden)?;
     let help = "Connections and requests over TCP that were refused";
     let mut refused = counter(encoder, "taut_remote_refused", help)?;
-    for (reason, number) in &state.turned_away {
+    for (reason, number) in &state.refusals {
         count(refused.encode_family(&[("reason", *reason)])?, *number)?;
     }
     Ok(())

@@ -76,7 +76,7 @@ impl Snapshot {
                 problems: seen.problems.len() + seen.refused_ports.len(),
                 history_written: app.statistics.is_written(),
                 forbidden: app.forbidden.load(Relaxed),
-                turned_away: app.remote.turned_away.all(),
+                refusals: app.remote.refusals.all(),
             },
         })
     }

@@ -89,7 +89,7 @@ fn snapshot() -> Snapshot {
             problems: 1,
             history_written: true,
             forbidden: 3,
-            turned_away: vec![("address-rate", 5), ("slow", 0)],
+            refusals: vec![("address-rate", 5), ("slow", 0)],
         },
     }
 }
@@ -237,9 +237,10 @@ fn the_number_of_series_of_vms_is_bounded() {
         let left_out = samples.iter().find(|sample| sample.name == "taut_vms_left_out").unwrap().value;
         (of("taut_vm_info"), of("taut_vm_vcpu_run_seconds_total"), left_out)
     };
-    let crowd = |count: u32, vcpus| (0..count).map(|pid| times("x", &format!("pid:{pid}"), vcpus)).collect();
-    assert_eq!(listed(crowd(1025, 0)), (1024, 0, 1.0));
+    let left_out =
+        |count: u32, vcpus| (0..count).map(|pid| times("x", &format!("pid:{pid}"), vcpus)).collect();
+    assert_eq!(listed(left_out(1025, 0)), (1024, 0, 1.0));
     let unsampled = Snapshot { left_out: 7, ..snapshot() }.into_text();
     assert!(unsampled.contains("\ntaut_vms_left_out 7\n"), "{unsampled}");
-    assert_eq!(listed(crowd(40, 120)), (34, 4080, 6.0));
+    assert_eq!(listed(left_out(40, 120)), (34, 4080, 6.0));
 }

@@ -14,7 +14,7 @@ const FORM: &str = "receive_mode=off&transmit_mode=off";
 struct Over {
     server: Server,
     service: Service,
-    peer: Peer,
+    peer: Client,
 }
 
 struct Answer {
@@ -35,7 +35,7 @@ impl Over {
         server.create("one", MICRO).is(201);
         let service = Service::new(server.app.clone());
         let address = IpAddr::from([192, 0, 2, 1]);
-        let peer = Peer::new(address, service.open(address).unwrap());
+        let peer = Client::new(address, service.open(address).unwrap());
         Self { server, service, peer }
     }
 

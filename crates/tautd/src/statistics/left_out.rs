@@ -3,19 +3,18 @@
 use taut_api::event::Level;
 use taut_host::observe::processes::{MOST_MACHINE_THREADS, MOST_MACHINES};
 
-/// Samples in a row that have room for all VMs, after which the crowd counts as gone. One whose
-/// size changes all the time makes few events.
+/// Samples in a row that have room for all VMs, after which no VM counts as left out. So a number
+/// of VMs that changes all the time makes few events.
 const CALM: u32 = 600;
 
 /// State of the events about VMs that were left out.
 #[derive(Debug, Default)]
-pub(super) struct Crowd {
-    /// Samples that will have to have room for all VMs until the crowd counts as gone; 0 if it
-    /// does.
+pub(super) struct LeftOut {
+    /// Samples that must still have room for all VMs until none counts as left out; 0 if none does.
     left: u32,
 }
 
-impl Crowd {
+impl LeftOut {
     /// Notes how many VMs a sample has left out. Returns level, kind and message of an event, if
     /// there is something to say.
     pub(super) fn note(&mut self, left_out: usize) -> Option<(Level, &'static str, String)> {
@@ -46,14 +45,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crowd_that_comes_and_goes_all_the_time_is_told_once() {
-        let mut crowd = Crowd::default();
-        let told = |crowd: &mut Crowd, left_out| crowd.note(left_out).map(|(_, kind, _)| kind);
-        assert_eq!(told(&mut crowd, 0), None);
-        assert_eq!(told(&mut crowd, 3), Some("statistics.vms-left-out"));
-        assert!((0..5000).all(|sample| told(&mut crowd, sample % 7).is_none()));
-        let calm: Vec<_> = (0..2 * CALM).filter_map(|_| told(&mut crowd, 0)).collect();
+    fn too_many_vms_that_come_and_go_are_told_once() {
+        let mut seen = LeftOut::default();
+        let told = |seen: &mut LeftOut, left_out| seen.note(left_out).map(|(_, kind, _)| kind);
+        assert_eq!(told(&mut seen, 0), None);
+        assert_eq!(told(&mut seen, 3), Some("statistics.vms-left-out"));
+        assert!((0..5000).all(|sample| told(&mut seen, sample % 7).is_none()));
+        let calm: Vec<_> = (0..2 * CALM).filter_map(|_| told(&mut seen, 0)).collect();
         assert_eq!(calm, ["statistics.vms-sampled"]);
-        assert_eq!(told(&mut crowd, 1), Some("statistics.vms-left-out"));
+        assert_eq!(told(&mut seen, 1), Some("statistics.vms-left-out"));
     }
 }

@@ -77,19 +77,19 @@ impl Reason {
 
 /// The counts since the daemon started.
 #[derive(Debug, Default)]
-pub(crate) struct TurnedAway {
+pub(crate) struct RefusalCounts {
     counts: [AtomicU64; Reason::ALL.len()],
-    told: Mutex<Told>,
+    told: Mutex<LastEvent>,
 }
 
 /// Time of the last event, and the number of refusals since.
 #[derive(Debug, Default)]
-struct Told {
+struct LastEvent {
     at: Option<Instant>,
     since: u64,
 }
 
-impl TurnedAway {
+impl RefusalCounts {
     /// Counts a refusal. Returns the text of an event if it is time for one.
     pub(crate) fn note(&self, reason: Reason, from: IpAddr, now: Instant) -> Option<String> {
         self.counts[reason as usize].fetch_add(1, Relaxed);
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_told_once_a_minute_and_counted_always() {
-        let (turned, start) = (TurnedAway::default(), Instant::now());
+        let (turned, start) = (RefusalCounts::default(), Instant::now());
         let from = IpAddr::from([192, 0, 2, 1]);
         let told = |reason, seconds| turned.note(reason, from, start + Duration::from_secs(seconds));
         assert_eq!(told(Reason::Unauthenticated, 0), None);
