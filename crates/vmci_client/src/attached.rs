@@ -202,7 +202,8 @@ impl Attached {
     }
 }
 
-/// The control connection, which becomes readable with a signal.
+/// The control connection. A program that waits polls [`Attached::descriptors`] instead: signals
+/// may stay unread here.
 impl AsFd for Attached {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.link.control()

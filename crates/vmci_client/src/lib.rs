@@ -45,6 +45,7 @@
 mod attached;
 mod control;
 mod device;
+mod edges;
 mod granted;
 mod link;
 mod options;

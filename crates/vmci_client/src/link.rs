@@ -8,7 +8,8 @@
 //!
 //! Waits of the program's own poll the control connection, too. The rules for signals are: while a
 //! thread polls for all, only that thread takes them; whoever takes them wakes the other waits that
-//! have begun; and if one of these cannot be woken, the signals stay where it sees them.
+//! have begun; and if one of these cannot be woken, the signals stay where it sees them. The thread
+//! that polls waits for new bytes ([`Edges`]), and seldom reads signals.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,10 +23,14 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use taut_queue_pair::Hostile;
 
-use crate::time::timeout;
+use crate::edges::{Edges, Seen};
+use crate::time::{timeout, timespec};
 use crate::waiting::Interest;
 use crate::wakers::{OwnWait, OwnWaits, Wakers};
 
+/// Number of wake-ups after which signals are read. One or two signals belong to each. The fabric
+/// holds back signals of a connection that has 128 unread ones.
+const MOST_UNREAD: u32 = 32;
 /// Calls that do not wait look at the sockets each time that this many of them found nothing.
 const VAIN_LOOKS: u32 = 16;
 
@@ -45,6 +50,10 @@ pub(crate) struct Link {
     sleepers: Mutex<Sleepers>,
     woken: Condvar,
     wakers: Wakers,
+    /// Epoll instance on which one thread waits for all. `None` if no descriptor was free.
+    edges: OnceLock<Option<Edges>>,
+    /// Number of wake-ups since signals were last read.
+    unread: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -98,6 +107,8 @@ impl Link {
             sleepers: Mutex::default(),
             woken: Condvar::new(),
             wakers: Wakers::default(),
+            edges: OnceLock::new(),
+            unread: AtomicU32::new(0),
         }
     }
 
@@ -207,8 +218,9 @@ impl Link {
         let mut sleepers = self.lock();
         sleepers.own.are_shared |= sleepers.polling;
         sleepers.own.begin(wait);
-        if sleepers.own.are_shared {
-            self.wakers.make(wait, self.control());
+        if sleepers.own.are_shared && !self.wakers.make(wait, self.control()) {
+            // It polls the control connection itself, and each unread signal ends its poll.
+            self.unread.store(MOST_UNREAD, Ordering::Relaxed);
         }
     }
 
@@ -249,32 +261,51 @@ impl Link {
         self.look_at_stream();
     }
 
-    /// Waits once for an event of the sockets, and takes all signals.
+    /// Waits once for an event of the sockets, for all threads. Reads the signals if there may be
+    /// many.
     fn poll(&self, until: Option<Instant>) -> Woken {
-        let hung_up = self.hung_up().is_some();
-        let limit = hung_up.then(|| Instant::now() + Self::AFTER_HANGUP);
-        let time = match (until, limit) {
-            (Some(until), Some(limit)) => Some(until.min(limit)),
-            (until, limit) => until.or(limit),
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let limit = self.hung_up().map(|_| Self::AFTER_HANGUP);
+        let time = [left, limit].into_iter().flatten().min();
+        let edges = self.edges.get_or_init(|| Edges::new(self.control(), self.stream()).ok());
+        let seen = match edges {
+            Some(edges) => edges.wait(time),
+            None => self.poll_sockets(time),
         };
+        let seen = match seen {
+            Ok(seen) if seen == Seen::default() => {
+                let is_over = until.is_some_and(|until| Instant::now() >= until);
+                return if is_over { Woken::TimedOut } else { Woken::Changed };
+            }
+            Ok(seen) => seen,
+            Err(Errno::INTR) => return Woken::Interrupted,
+            Err(errno) => return Woken::Failed(errno),
+        };
+        if seen.end {
+            self.ended.store(true, Ordering::Release);
+            // Their edge of the end may be gone.
+            self.lock().own.others(None).for_each(|wait| self.wakers.wake(wait));
+        }
+        if seen.hangup {
+            self.hung_up.get_or_init(Instant::now);
+        }
+        let must_read = edges.is_none() || self.unread.fetch_add(1, Ordering::Relaxed) >= MOST_UNREAD;
+        if seen.signals && must_read && !self.drain(&mut self.lock()) {
+            thread::yield_now();
+        }
+        Woken::Changed
+    }
+
+    /// Polls the sockets when there is no epoll instance. The caller must read the signals, or the
+    /// next poll returns at once.
+    fn poll_sockets(&self, time: Option<Duration>) -> Result<Seen, Errno> {
         let mut polled =
             [PollFd::new(&self.control, PollFlags::IN), PollFd::new(&self.stream, PollFlags::RDHUP)];
-        let count = if hung_up { 1 } else { 2 };
-        match poll(&mut polled[..count], time.map(timeout).as_ref()) {
-            Ok(0) if until.is_some_and(|until| Instant::now() >= until) => Woken::TimedOut,
-            Ok(_) => {
-                let [control, stream] = polled.each_ref().map(|entry| !entry.revents().is_empty());
-                if control && !self.drain(&mut self.lock()) {
-                    thread::yield_now();
-                }
-                if stream {
-                    self.hung_up.get_or_init(Instant::now);
-                }
-                Woken::Changed
-            }
-            Err(Errno::INTR) => Woken::Interrupted,
-            Err(errno) => Woken::Failed(errno),
-        }
+        // Known already, so it would end every wait at once.
+        let count = if self.hung_up().is_some() { 1 } else { 2 };
+        poll(&mut polled[..count], time.map(timespec).as_ref())?;
+        let [signals, hangup] = polled.each_ref().map(|entry| !entry.revents().is_empty());
+        Ok(Seen { signals, end: false, hangup })
     }
 
     /// Notes whether the peer has ended its direction.
@@ -304,11 +335,12 @@ impl Link {
     /// Receives all signals, and tells whether there were any, or the connection has ended. Their
     /// number and values have no meaning.
     fn receive_signals(&self) -> bool {
+        self.unread.store(0, Ordering::Relaxed);
         let (mut signals, mut has_any) = ([0; 64], false);
         loop {
             match recv(&self.control, &mut signals, RecvFlags::DONTWAIT) {
-                Ok((_, count)) if count == signals.len() => has_any = true,
-                Ok((_, count)) if count > 0 => return true,
+                // No other edge tells of an end behind signals.
+                Ok((_, count)) if count > 0 => has_any = true,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return has_any,
                 Ok(_) | Err(_) => {

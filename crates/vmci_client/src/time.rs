@@ -1,6 +1,6 @@
 //! Deadlines of calls.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 
@@ -9,7 +9,8 @@ use rustix::event::Timespec;
 pub enum Wait {
     /// Not at all: the call fails with [`WouldBlock`](std::io::ErrorKind::WouldBlock) instead.
     No,
-    /// Until a time; then the call fails with [`TimedOut`](std::io::ErrorKind::TimedOut).
+    /// Until a time; then the call fails with [`TimedOut`](std::io::ErrorKind::TimedOut). It may
+    /// end up to a millisecond later.
     Until(Instant),
     /// Without a limit.
     Forever,
@@ -28,7 +29,10 @@ impl Wait {
 
 /// The time left until a deadline, as `poll` takes it.
 pub(crate) fn timeout(until: Instant) -> Timespec {
-    let left = until.saturating_duration_since(Instant::now());
-    // A time that is too long for the kernel's type is as good as none.
-    Timespec::try_from(left).unwrap_or(Timespec { tv_sec: i64::MAX / 2, tv_nsec: 0 })
+    timespec(until.saturating_duration_since(Instant::now()))
+}
+
+/// A time as `poll` takes it. One that is too long for the kernel's type is as good as none.
+pub(crate) fn timespec(time: Duration) -> Timespec {
+    Timespec::try_from(time).unwrap_or(Timespec { tv_sec: i64::MAX / 2, tv_nsec: 0 })
 }

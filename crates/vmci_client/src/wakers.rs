@@ -3,13 +3,14 @@
 //! A signal is one byte on the control connection, and the first thread that takes it takes it from
 //! the others. A thread that takes signals therefore wakes all other waits of the program by an
 //! event descriptor of each. A wait polls that and the control connection through one descriptor of
-//! epoll. A handle that only one thread uses needs none of these, so they are made when a second
-//! one comes.
+//! epoll. Both are watched for edges, since other threads may leave signals unread. A handle that
+//! only one thread uses needs none of these, so they are made when a second one comes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::buffer::spare_capacity;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::{Errno, read, write};
 
 use crate::waiting::Interest;
@@ -63,19 +64,21 @@ pub(crate) struct Wakers([OnceLock<Waker>; WAITS]);
 #[derive(Debug)]
 struct Waker {
     event: OwnedFd,
-    /// Becomes readable with `event` and with the control connection.
+    /// Becomes readable with each arrival at `event` and at the control connection, until
+    /// [`Wakers::clear`].
     either: OwnedFd,
 }
 
 impl Wakers {
-    /// Makes the descriptors of a wait, unless they exist. Without them, for want of descriptors,
-    /// other threads leave the signals to this wait.
-    pub(crate) fn make(&self, wait: OwnWait, control: BorrowedFd<'_>) {
+    /// Makes the descriptors of a wait, unless they exist. Returns false if no descriptor was free.
+    /// Then other threads leave the signals to this wait.
+    pub(crate) fn make(&self, wait: OwnWait, control: BorrowedFd<'_>) -> bool {
         if self.0[wait.0].get().is_none()
             && let Ok(waker) = Waker::new(control)
         {
             let _ = self.0[wait.0].set(waker);
         }
+        self.0[wait.0].get().is_some()
     }
 
     /// Descriptor that a wait polls instead of the control connection, if there is one.
@@ -91,11 +94,14 @@ impl Wakers {
         }
     }
 
-    /// Takes what [`Self::wake`] has left.
+    /// Forgets earlier wake-ups and arrivals. The next wait ends only by a new one.
     pub(crate) fn clear(&self, wait: OwnWait) {
         if let Some(waker) = self.0[wait.0].get() {
             // Fails if nothing was left.
             let _ = read(&waker.event, &mut [0; 8]);
+            let mut events = Vec::with_capacity(2);
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let _ = epoll::wait(&waker.either, spare_capacity(&mut events), Some(&now));
         }
     }
 }
@@ -104,8 +110,9 @@ impl Waker {
     fn new(control: BorrowedFd<'_>) -> Result<Self, Errno> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let either = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         for fd in [event.as_fd(), control] {
-            epoll::add(&either, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+            epoll::add(&either, fd, epoll::EventData::new_u64(0), events)?;
         }
         Ok(Self { event, either })
     }

@@ -210,8 +210,8 @@ enum Plan {
     Again,
     /// It pauses, and tries again.
     Pause,
-    /// It polls for a channel with this index.
-    Poll(Polled, u32),
+    /// It polls for a channel with this index, of the connection with this cookie.
+    Poll(Polled, u32, u64),
 }
 
 /// Signals that end a call.
@@ -239,21 +239,23 @@ fn sleep(fd: RawFd, direction: Direction, until: Option<Instant>, interruption: 
         let Some(pair) = Pair::now(fd) else { return Plan::Again };
         pair.start_waiting(direction);
         let plan = match pair.arm(direction, Waiter::Thread) {
-            Ok(Armed::Asleep) => return Plan::Poll(pair.polled(direction), pair.channel.index()),
+            Ok(Armed::Asleep) => {
+                return Plan::Poll(pair.polled(direction), pair.channel.index(), pair.cookie());
+            }
             Ok(Armed::Busy) => Plan::Pause,
             Ok(Armed::Ready) | Err(_) => Plan::Again,
         };
         pair.stop_waiting(direction);
         plan
     });
-    let (polled, index) = match plan {
+    let (polled, index, cookie) = match plan {
         Plan::Again => return Woken::Ready,
         Plan::Pause if interruption.has_come() => return Woken::Interrupted,
         Plan::Pause => {
             pause();
             return Woken::Ready;
         }
-        Plan::Poll(polled, index) => (polled, index),
+        Plan::Poll(polled, index, cookie) => (polled, index, cookie),
     };
     let mut both = [(polled.control, libc::POLLIN), (polled.stream, polled.events)]
         .map(|(fd, events)| libc::pollfd { fd, events, revents: 0 });
@@ -265,7 +267,7 @@ fn sleep(fd: RawFd, direction: Direction, until: Option<Instant>, interruption: 
         if interruption.has_come() { Woken::Interrupted } else { wait_for(&mut both, first, signals) };
     guard((), || {
         let [control, stream] = both.map(|one| one.revents);
-        if let Some(pair) = Pair::by_index(fd, index, polled.control) {
+        if let Some(pair) = Pair::by_index(fd, index, cookie, polled.control) {
             pair.stop_waiting(direction);
             pair.saw(control, stream);
         }

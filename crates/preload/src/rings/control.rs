@@ -1,6 +1,8 @@
 //! The two sockets of a connection with a channel: what is sent and received there besides bytes of
 //! the stream.
 
+use std::sync::atomic::Ordering::SeqCst;
+
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
@@ -58,9 +60,11 @@ impl Pair {
         self.receive_signals(MOST_SIGNALS, RecvFlags::PEEK)
     }
 
-    /// Takes at most this number of signals.
-    pub(super) fn take_signals(&self, count: usize) {
-        self.receive_signals(count, RecvFlags::empty());
+    /// Takes at most this number of signals. Returns how many there were.
+    pub(super) fn take_signals(&self, count: usize) -> usize {
+        let taken = self.receive_signals(count, RecvFlags::empty());
+        self.left_signals().store(0, SeqCst);
+        taken
     }
 
     fn receive_signals(&self, most: usize, flags: RecvFlags) -> usize {

@@ -19,6 +19,14 @@ pub(super) fn directions(events: i16) -> impl Iterator<Item = Direction> {
     reads.into_iter().chain(writes)
 }
 
+/// The events by which programs wait for a ring.
+pub(super) const fn events_of(direction: Direction) -> i16 {
+    match direction {
+        Direction::In => READABLE,
+        Direction::Out => WRITABLE,
+    }
+}
+
 impl Pair {
     /// The events of a connection, as those of a TCP socket (`tcp_poll` in the kernel).
     pub(super) fn events(&self, wanted: i16) -> Result<i16, Stop> {

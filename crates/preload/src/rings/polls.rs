@@ -32,13 +32,16 @@ struct Ring {
     /// polled.
     control: usize,
     index: u32,
+    /// Cookie of the connection's socket.
+    cookie: u64,
     number: RawFd,
     counted: bool,
     /// The events at the beginning of the round.
     events: i16,
 }
 
-const NO_RING: Ring = Ring { place: 0, control: usize::MAX, index: 0, number: -1, counted: false, events: 0 };
+const NO_RING: Ring =
+    Ring { place: 0, control: usize::MAX, index: 0, cookie: 0, number: -1, counted: false, events: 0 };
 
 /// One round of a `poll`.
 #[derive(Debug)]
@@ -138,8 +141,8 @@ impl Polling {
             return super::leave::forget(one.fd);
         }
         self.is_ready |= events != 0;
-        let (index, number) = (pair.channel.index(), pair.control);
-        self.rings.push(Ring { place, control: usize::MAX, index, number, counted: false, events });
+        let (index, cookie, number) = (pair.channel.index(), pair.cookie(), pair.control);
+        self.rings.push(Ring { place, control: usize::MAX, index, cookie, number, counted: false, events });
         if let Some(entry) = self.all.items_mut().get_mut(place) {
             *entry = NONE;
         }
@@ -150,7 +153,7 @@ impl Polling {
         for at in 0..self.rings.items().len() {
             let Some(ring) = self.rings.items().get(at).copied() else { return };
             let Some(one) = program.get(ring.place) else { continue };
-            let Some(pair) = Pair::by_index(one.fd, ring.index, ring.number) else { continue };
+            let Some(pair) = Pair::by_index(one.fd, ring.index, ring.cookie, ring.number) else { continue };
             directions(one.events).for_each(|direction| pair.start_waiting(direction));
             if let Some(ring) = self.rings.items_mut().get_mut(at) {
                 ring.counted = true;
@@ -221,7 +224,10 @@ impl Polling {
         }
         for ring in self.rings.items() {
             let Some(one) = program.get_mut(ring.place) else { continue };
-            let Some(pair) = Pair::by_index(one.fd, ring.index, ring.number) else { continue };
+            let Some(pair) = Pair::by_index(one.fd, ring.index, ring.cookie, ring.number) else {
+                one.revents = 0;
+                continue;
+            };
             let control = self.all.items().get(ring.control).map_or(0, |control| control.revents);
             Self::settle(*ring, &pair, one.events, [control, one.revents]);
             one.revents = match TABLE.way(one.fd) {
@@ -238,7 +244,7 @@ impl Polling {
     pub(crate) fn give_up(&self, program: &[pollfd]) {
         for ring in self.rings.items() {
             let Some(one) = program.get(ring.place) else { continue };
-            if let Some(pair) = Pair::by_index(one.fd, ring.index, ring.number) {
+            if let Some(pair) = Pair::by_index(one.fd, ring.index, ring.cookie, ring.number) {
                 Self::settle(*ring, &pair, one.events, [0, 0]);
             }
         }

@@ -99,9 +99,11 @@ impl Pair {
         (pair.cookie == cookie).then_some(pair)
     }
 
-    /// The connection that had a channel before a wait, whatever the descriptor is now.
-    pub(super) fn by_index(fd: RawFd, index: u32, control: RawFd) -> Option<Self> {
-        Some(Self { control, ..Self::at(settings()?, index, fd)? })
+    /// The connection that had a channel before a wait, whatever the descriptor is now. `None` if
+    /// another connection has the channel now.
+    pub(super) fn by_index(fd: RawFd, index: u32, cookie: u64, control: RawFd) -> Option<Self> {
+        let pair = Self::at(settings()?, index, fd)?;
+        (pair.cookie == cookie).then_some(Self { control, ..pair })
     }
 
     /// Number of bytes that the next call is likely to move. Takes no lock.

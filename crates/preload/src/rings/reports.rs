@@ -33,6 +33,11 @@ pub(super) fn due_plainly(fd: RawFd, watch: Watch, pair: &Pair) -> Option<u32> {
     Some(if TABLE.edge(fd).has(Edge::SPENT) { 0 } else { news(fd, watch, pair, bits(events)) })
 }
 
+/// Tells whether an event of a watched connection would be reported if there were one now.
+pub(super) fn would_be_due(fd: RawFd, watch: Watch, pair: &Pair, events: i16) -> bool {
+    !TABLE.edge(fd).has(Edge::SPENT) && news(fd, watch, pair, bits(events)) != 0
+}
+
 /// The event of a connection that is due, if the caller is to report it. `None` if another thread
 /// does.
 pub(super) fn take(fd: RawFd, watch: Watch, events: u32, pair: &Pair) -> Option<epoll_event> {

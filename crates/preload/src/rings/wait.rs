@@ -1,10 +1,15 @@
 //! How threads wait for a ring, and wake each other.
 //!
 //! The fabric signals by a byte on the control connection, which does not say which ring has
-//! changed. All threads that wait poll that connection, and a byte stays there until a thread that
-//! is about to sleep takes it. It does so only after it has announced all waits anew and has seen
-//! that no ring which a thread waits for is ready: what happens afterwards is signalled by another
-//! byte. If a ring is ready and its thread has not come yet, the other one pauses instead.
+//! changed. All threads that wait poll that connection. A thread that is about to sleep acts on the
+//! signals that were seen: it announces all waits anew. It goes on only if no ring that a thread
+//! waits for is ready: what happens afterwards is signalled by another byte. If a ring is ready and
+//! its thread has not come yet, the other one pauses instead.
+//!
+//! A thread that polls the connection itself then reads the bytes, which would end its next poll at
+//! once. An epoll instance reports each arrival once, even if earlier bytes are unread. A thread
+//! that waits for one therefore seldom reads signals. Another thread, or another process, that
+//! polls the connection then wakes once, reads them and sleeps again.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::SeqCst;
@@ -14,18 +19,26 @@ use rustix::thread::nanosleep;
 use taut_queue_pair::Direction;
 
 use super::control::MOST_SIGNALS;
-use super::events::directions;
+use super::events::{directions, events_of};
 use super::input::Input;
 use super::output::Output;
 use super::record::{Pair, Stop, other};
+use super::reports::would_be_due;
 use super::words::flag;
 use crate::state::TABLE;
 use crate::sys::at;
-use crate::table::Edge;
+use crate::table::{Edge, Watch};
 
 /// Longest sleep in milliseconds when the peer's end is known, since a later end of the whole
 /// connection is no new event of the socket.
 pub(super) const AFTER_HANGUP: u64 = 100;
+/// Most times in a row that a thread which waits for an epoll instance leaves signals unread. Since
+/// version 6.8, Linux answers each read that empties a socket with a packet, which costs a guest as
+/// much as a request. Each time, at most two signals come, one for each ring. The fabric holds back
+/// signals of a connection that has 128 unread ones.
+const MOST_LEFT: u32 = MOST_SIGNALS as u32 / 2 - 1;
+/// Most reads that take all signals.
+const MOST_READS: usize = 16;
 /// Calls that do not wait look at the sockets each time that this many of them found nothing.
 const VAIN_LOOKS: u32 = 16;
 
@@ -111,7 +124,8 @@ impl Pair {
         Ok(if is_ready { Armed::Ready } else { Armed::Asleep })
     }
 
-    /// Takes the signals that have come, unless a ring that a thread waits for is ready.
+    /// Acts on the signals that were seen, unless a ring that a thread waits for is ready. Reads
+    /// them, unless the thread may leave them.
     fn drain(&self, wanted: Direction, waiter: Waiter) -> Result<Option<Armed>, Stop> {
         let (mut input, mut output) = (Input::lock(self)?, Output::lock(self)?);
         if self.signalled().load(SeqCst) == 0 {
@@ -125,17 +139,23 @@ impl Pair {
             }
             self.signalled().store(0, SeqCst);
             // Before the look, since what happens afterwards is signalled anew.
-            self.take_signals(MOST_SIGNALS);
+            match waiter {
+                Waiter::Thread => drop(self.take_signals(MOST_SIGNALS)),
+                Waiter::Epoll if self.left_signals().fetch_add(1, SeqCst) >= MOST_LEFT => {
+                    // No other edge tells of an end behind signals.
+                    let _ = (0..MOST_READS).find(|_| self.take_signals(MOST_SIGNALS) == 0);
+                }
+                Waiter::Epoll => {}
+            }
             return Ok(None);
         }
         let count = self.count_signals();
         let mut ready = [false; 2];
         for (place, direction) in [Direction::In, Direction::Out].into_iter().enumerate() {
-            let waits = direction == wanted
-                || self.waiting(direction).load(SeqCst) > 0
-                || waiter == Waiter::Thread && self.is_watched(direction);
+            let by_thread = direction == wanted || self.waiting(direction).load(SeqCst) > 0;
+            let watch = if by_thread || waiter == Waiter::Epoll { None } else { self.watch(direction) };
             self.set_announced(direction, false);
-            if !waits {
+            if !by_thread && watch.is_none() {
                 continue;
             }
             let is_ready = match direction {
@@ -148,8 +168,11 @@ impl Pair {
                     output.is_ready()
                 }
             };
+            // What a watch has reported is waited for by nobody.
+            let events = events_of(direction);
+            let is_awaited = watch.is_none_or(|watch| would_be_due(self.fd, watch, self, events));
             if let Some(ready) = ready.get_mut(place) {
-                *ready = is_ready;
+                *ready = is_ready && is_awaited;
             }
         }
         let of = |direction| ready.get(super::record::place(direction)).copied().unwrap_or_default();
@@ -169,16 +192,16 @@ impl Pair {
         let all = [Direction::In, Direction::Out];
         let waiting: u32 = all.map(|direction| self.waiting(direction).load(SeqCst)).iter().sum();
         match waiter {
-            Waiter::Thread => waiting <= 1 && !all.iter().any(|direction| self.is_watched(*direction)),
+            Waiter::Thread => waiting <= 1 && all.iter().all(|direction| self.watch(*direction).is_none()),
             Waiter::Epoll => waiting == 0,
         }
     }
 
-    /// Tells whether a thread of this process waits for the ring by an epoll instance.
-    fn is_watched(&self, direction: Direction) -> bool {
-        TABLE.edge(self.fd).has(Edge::WATCHED)
-            && matches!(TABLE.watch(self.fd), Ok(Some(watch)) if TABLE.waiting_for(watch.epoll) > 0
-                && directions(watch.events as i16).any(|one| one == direction))
+    /// The watch by which a thread of this process waits for the ring; `None` if none does.
+    fn watch(&self, direction: Direction) -> Option<Watch> {
+        let watch = TABLE.watch(self.fd).ok().flatten().filter(|_| TABLE.edge(self.fd).has(Edge::WATCHED))?;
+        let has_direction = directions(watch.events as i16).any(|one| one == direction);
+        (has_direction && TABLE.waiting_for(watch.epoll) > 0).then_some(watch)
     }
 
     /// What a thread polls after [`Self::arm`].
@@ -200,6 +223,10 @@ impl Pair {
     pub(super) fn saw(&self, control: i16, stream: i16) {
         if control & libc::POLLNVAL != 0 {
             self.set(flag::ENDED);
+        }
+        if control & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0 {
+            // The next read of signals finds the end, and no other edge tells of it.
+            self.left_signals().store(MOST_LEFT, SeqCst);
         }
         if control != 0 {
             self.signalled().store(1, SeqCst);

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `STATE` | 0 unused, 1 bytes move by rings, 2 it has left them | who has both locks |
 //! | `FLAGS` | the bits of [`flag`] | anybody |
-//! | `SIGNALLED` | 1 while the control connection may have signals | who polls or takes them |
+//! | `SIGNALLED` | 1 once a signal was seen and not acted on | who polls or acts on them |
 //! | `VAIN` | calls without a wait that found nothing | those calls |
 //! | `SINCE_END` | writes since the peer has ended its direction | the lock of OUT |
 //! | `MODE` | whether calls wait (`mode`) | who asks the kernel, or changes it |
@@ -12,6 +12,7 @@
 //! | `PRIVATE` | for each ring: own position, and what is known of the peer | the ring's lock |
 //! | `ANNOUNCED` | for each ring: 1 while the fabric signals its changes | the ring's lock |
 //! | `WAITING` | for each ring: number of threads that sleep for it | those threads |
+//! | `LEFT_SIGNALS` | times in a row that signals were left unread | who reads or leaves them |
 //! | `COOKIE` | the socket's cookie | who begins the record |
 //! | `BY_PACKETS` | bytes that still come by packets | the lock of IN |
 //! | `HUNG_UP` | time of the peer's end, in milliseconds | pollers |
@@ -51,6 +52,7 @@ const SHARED: usize = 7;
 const PRIVATE: [usize; 2] = [8, 12];
 const ANNOUNCED: [usize; 2] = [16, 17];
 const WAITING: [usize; 2] = [18, 19];
+const LEFT_SIGNALS: usize = 20;
 /// Places of the long words.
 pub(super) const COOKIE: usize = 0;
 pub(super) const BY_PACKETS: usize = 1;
@@ -124,9 +126,14 @@ impl Pair {
         self.word(WAITING.get(place(direction)).copied().unwrap_or_default())
     }
 
-    /// True while the control connection may have signals that nobody has taken.
+    /// 1 once a signal was seen that nobody has acted on.
     pub(super) fn signalled(&self) -> &AtomicU32 {
         self.word(SIGNALLED)
+    }
+
+    /// Times that signals were left unread since they were last read.
+    pub(super) fn left_signals(&self) -> &AtomicU32 {
+        self.word(LEFT_SIGNALS)
     }
 
     /// Calls without a wait that found nothing.

@@ -1,9 +1,11 @@
 //! No wake-up is lost, and none is superfluous.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use rustix::io::ioctl_fionread;
 
 use super::fabric::Fabric;
 use super::{NEVER, USUAL};
@@ -46,6 +48,32 @@ fn ping_pongs_of_programs_that_sleep_at_once() {
     let (bells, signals) = ping_pong(0, [NEVER; 2], 100_000);
     // Two bytes a round, each with one bell and one signal at most; two ends of the stream.
     assert!(bells <= 200_004 && signals <= 200_004, "{bells} bells, {signals} signals");
+}
+
+#[test]
+fn blocking_calls_leave_some_signals_unread_and_notice_an_end_behind_them() {
+    let (mut fabric, [a, b]) = Fabric::start(0);
+    let (first, second) = (fabric.attach(0, &a, NEVER).unwrap(), fabric.attach(1, &b, NEVER).unwrap());
+    let ping = || {
+        (&first).write_all(&[7]).unwrap();
+        (&first).read_exact(&mut [0]).unwrap();
+        ioctl_fionread(&first).unwrap()
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut byte = [0];
+            while (&second).read(&mut byte).is_ok_and(|count| count > 0) && (&second).write_all(&byte).is_ok()
+            {
+            }
+        });
+        let most = (0..200).map(|_| ping()).max().unwrap();
+        assert!((10..=128).contains(&most), "{most} unread signals");
+        while ping() == 0 {}
+        let reader = scope.spawn(|| (&first).read(&mut [0]).map_err(|error| error.kind()));
+        thread::sleep(Duration::from_millis(20));
+        fabric.kill();
+        assert_eq!(reader.join().unwrap(), Err(ErrorKind::ConnectionReset));
+    });
 }
 
 #[test]
