@@ -20,7 +20,7 @@ const MAX_OPEN_FILES: u64 = 4096;
 /// One file in so many that the process may open: others need some, too.
 const SHARE_OF_LIMIT: u64 = 4;
 
-/// OpenFileBudget for open files.
+/// Budget for files that stay open. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct OpenFileBudget(Arc<AtomicUsize>);
 

@@ -2,7 +2,6 @@
 
 pub mod audit;
 pub mod events;
-mod evidence;
 pub mod guide;
 pub mod host;
 pub mod login;
@@ -11,6 +10,7 @@ pub mod port;
 pub mod portgroup;
 pub mod process;
 pub mod sockets;
+mod times;
 pub mod vm;
 pub mod vms;
 

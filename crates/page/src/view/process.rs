@@ -6,7 +6,7 @@ use taut_api::statistics::{Period, Series, VmStatistics};
 
 use crate::frame::{Frame, Page, Section};
 use crate::text;
-use crate::view::{evidence, periods};
+use crate::view::{periods, times};
 
 /// Facts of the page.
 #[derive(Debug)]
@@ -32,9 +32,9 @@ pub fn page(frame: &Frame, view: &Foreign) -> String {
         section aria-labelledby="times-title" {
             h2 #times-title { "Run and ready time" }
             (periods(&text::process_address(*pid), &period.to_string()))
-            div #times { (evidence::times(statistics)) }
+            div #times { (times::of_vcpus(statistics)) }
             @if let Some(series) = series {
-                div #evidence { (evidence::over_time(&name, *period, statistics.vcpus.len(), series)) }
+                div #evidence { (times::over_time(&name, *period, statistics.vcpus.len(), series)) }
             }
         }
         section #use { h2 { "Memory and disks" } (memory(statistics)) }

@@ -10,7 +10,7 @@ use taut_api::vm::{VmKind, VmSpec, VmStatus};
 use crate::frame::{Frame, Page, Section, wide};
 use crate::text;
 use crate::view::vms::sensitivity;
-use crate::view::{evidence, link, link_reason, periods, phase, state};
+use crate::view::{link, link_reason, periods, phase, state, times};
 
 /// Facts of the page.
 #[derive(Debug)]
@@ -43,12 +43,12 @@ pub fn page(frame: &Frame, view: &Machine) -> String {
             (periods(&address, &period.to_string()))
             div #times {
                 @match statistics {
-                    Some(statistics) => (evidence::times(statistics)),
+                    Some(statistics) => (times::of_vcpus(statistics)),
                     None => p.quiet { "The VM has no samples in this period." },
                 }
             }
             @if let Some(series) = series {
-                div #evidence { (evidence::over_time(vm.name.as_str(), *period, spec.vcpus as usize, series)) }
+                div #evidence { (times::over_time(vm.name.as_str(), *period, spec.vcpus as usize, series)) }
             }
         }
         section #explanation { h2 { "Explanation" } (explanation(status)) }

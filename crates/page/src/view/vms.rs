@@ -9,7 +9,7 @@ use taut_api::vm::LatencySensitivity;
 
 use crate::frame::{Frame, Page, Section, wide};
 use crate::text;
-use crate::view::{about, evidence, link, phase};
+use crate::view::{about, link, phase, times};
 
 /// Most VMs of other programs in the list. Whoever may start programs can start many.
 const MOST_FOREIGN: usize = 500;
@@ -135,7 +135,7 @@ fn waiting_table(vms: &[Waiting<'_>], view: &Vms) -> Markup {
             tbody { @for (times, wait, percent) in vms {
                 tr {
                     th scope="row" { (name(times, view)) @if times.foreign { " (of another program)" } }
-                    td { (evidence::meaning(*wait)) }
+                    td { (times::meaning(*wait)) }
                     td.number { (if *wait == Wait::Ready { text::ready(*percent) } else { text::percent(*percent) }) }
                     td { (about(wait.code(), &wait.guide())) }
                 }

@@ -88,8 +88,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
     }
 }
 
-/// The conditions under which a document is written.
-#[derive(Debug, Clone, Copy)]
+/// The conditions under which a document is written; none by default.
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Condition {
     /// `If-None-Match: *`: create, do not replace.
     only_new: bool,

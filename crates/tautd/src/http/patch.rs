@@ -22,7 +22,7 @@ use taut_plan::{Desired, Observed};
 use taut_vm::definition;
 
 use super::Shared;
-use super::body::{Body, Failure, Named};
+use super::body::{Body, Condition, Failure, Named};
 use super::vms::{answer, owner, refuse_remote, write_vm};
 use crate::access::caller::Caller;
 use crate::access::ids::check_membership;
@@ -31,15 +31,18 @@ use crate::interface;
 /// Changes settings of a VM, also while it runs: all that the request names, or none. The answer
 /// precedes the change of the host: its status says what is decided, what the host cannot enforce
 /// as far as the last report tells, and what needs a restart. Answers say what is in force once
-/// `reconciled` of `/v1/daemon` has reached the revision of this one.
+/// `reconciled` of `/v1/daemon` has reached the revision of this one. With `If-Match: "REVISION"`
+/// only changes that revision.
 #[utoipa::path(patch, path = path::VM.pattern(), tag = "VMs", request_body = VmPatch,
     params(("name" = Name, Path, description = "VM")),
     responses((status = 200, body = Document<VmDesired, VmStatus>), (status = 400, body = ApiError),
-        (status = 404, body = ApiError), (status = 409, body = ApiError), (status = 503, body = ApiError)))]
+        (status = 404, body = ApiError), (status = 409, body = ApiError), (status = 412, body = ApiError),
+        (status = 503, body = ApiError)))]
 pub(super) async fn patch_vm(
     State(app): State<Shared>,
     ConnectInfo(caller): ConnectInfo<Caller>,
     Named(name): Named,
+    condition: Condition,
     Body(patch): Body<VmPatch>,
 ) -> Result<Json<Vm>, Failure> {
     if let Some(GroupChoice(Some(group))) = patch.vmci.group.clone() {
@@ -56,7 +59,7 @@ pub(super) async fn patch_vm(
         apply(&patch, desired, name, &mut vm.vm)?;
         admit(&patch, desired, &observed, &report, name, vm)
     };
-    let state = write_vm(&app, &name, change).await?;
+    let state = write_vm(&app, &name, condition, change).await?;
     answer(&app, &state, &name)
 }
 

@@ -22,7 +22,7 @@ use taut_plan::{Desired, Observed, Owner};
 use taut_vm::definition;
 use taut_vm::parsed::Parsed;
 
-use super::body::{Body, Failure, Named, exists_already};
+use super::body::{Body, Condition, Failure, Named, exists_already};
 use super::{App, Shared, not_found};
 use crate::access::caller::Caller;
 use crate::access::files;
@@ -235,7 +235,7 @@ pub(super) async fn set_power(
     if is_already(&present, &observed, &name, wanted) {
         return answer(&app, &present, &name);
     }
-    let state = write_vm(&app, &name, move |desired, name, vm| {
+    let state = write_vm(&app, &name, Condition::default(), move |desired, name, vm| {
         vm.power = wanted.power;
         if wanted.power == Power::On {
             admit_reservations(desired, &observed, &report, name, vm)?;
@@ -268,14 +268,21 @@ fn is_already(documents: &Documents, observed: &Observed, name: &Name, wanted: S
 }
 
 /// Writes one VM's document, changed by `change`, in one store write. `change` gets all documents,
-/// the VM's name and its document; when it fails, nothing is written.
-pub(super) async fn write_vm<F>(app: &Shared, name: &Name, change: F) -> Result<Arc<Documents>, Failure>
+/// the VM's name and its document. When it fails, or the document does not meet the condition,
+/// nothing is written.
+pub(super) async fn write_vm<F>(
+    app: &Shared,
+    name: &Name,
+    condition: Condition,
+    change: F,
+) -> Result<Arc<Documents>, Failure>
 where
     F: FnOnce(&Desired, &Name, &mut VmDesired) -> Result<(), ApiError> + Send + 'static,
 {
     let name = name.clone();
     app.write(move |state| {
         let mut vm = state.desired.vms.get(&name).ok_or_else(|| not_found(Kind::Vm, &name))?.clone();
+        condition.check(state, Kind::Vm, &name)?;
         change(&state.desired, &name, &mut vm)?;
         Ok(Change::Vm(name, Some(vm)))
     })

@@ -35,14 +35,15 @@ impl Api {
         self.send(Method::GET, path, None, Vec::new()).await
     }
 
-    /// Changes a resource.
+    /// Changes this revision of a document.
     pub(super) async fn patch<T: DeserializeOwned>(
         &self,
         path: &str,
+        revision: u64,
         change: &impl Serialize,
     ) -> Result<T, ApiError> {
         let body = serde_json::to_vec(change).map_err(|error| unreadable(path, &error))?;
-        self.send(Method::PATCH, path, None, body).await
+        self.send(Method::PATCH, path, Some(revision), body).await
     }
 
     /// Replaces this revision of a document.

@@ -6,12 +6,16 @@
 
 mod api;
 mod assets;
+mod audit;
+mod events;
 pub(crate) mod guard;
+mod guide;
+mod host;
 mod networks;
-mod others;
 mod port;
 mod portgroup;
 mod shown;
+mod sockets;
 mod vms;
 
 use std::sync::Arc;
@@ -54,15 +58,15 @@ pub(crate) fn router(app: &Arc<App>, way: Way) -> Router {
         .route("/", get(vms::list))
         .route("/vms/{name}", get(vms::show))
         .route("/processes/{pid}", get(vms::show_process))
-        .route("/host", get(others::host))
-        .route("/sockets", get(others::sockets))
-        .route("/events", get(others::events))
-        .route("/audit", get(others::audit))
+        .route("/host", get(host::show))
+        .route("/sockets", get(sockets::show))
+        .route("/events", get(events::show))
+        .route("/audit", get(audit::show))
         .route("/networks", get(networks::show))
         .route("/portgroups/{name}", get(portgroup::show).post(portgroup::change))
         .route("/ports/{*owner}", get(port::show).post(port::change))
-        .route(Document::Reasons.address(), get(others::reasons))
-        .route(Document::Checks.address(), get(others::checks))
+        .route(Document::Reasons.address(), get(guide::reasons))
+        .route(Document::Checks.address(), get(guide::checks))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .with_state(api)

@@ -62,7 +62,7 @@ async fn apply(api: &Api, owner: &str, fields: &Fields) -> Result<(), ApiError> 
     let address = path::VM.of(&vm);
     let now: Vm = api.get(&address).await?;
     let card = now.spec.vm.nics.get(nic).ok_or_else(|| unknown(owner))?;
-    let _: Vm = api.patch(&address, &patch_of(nic, fields, &card.shaping)?).await?;
+    let _: Vm = api.patch(&address, now.revision, &patch_of(nic, fields, &card.shaping)?).await?;
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use taut_plan::Desired;
 use taut_plan::facts::{MachineSeen, MachineSize};
 
 use super::*;
+use crate::http::body::Condition;
 
 const WITH_DISK: &str =
     "[[nic]]\nportgroup = \"lan\"\n[[nic]]\nportgroup = \"lan\"\n[disk]\npath = \"disk\"\n";
@@ -48,6 +49,23 @@ fn several_settings_change_in_one_write() {
     assert_eq!(after["spec"]["halt"], json!({ "min_spin_us": 50 }));
     assert_eq!(after["spec"]["disk"]["limits"], Value::Null);
     assert_eq!(after["spec"]["cpu"]["shares"], "high", "what is absent stays");
+}
+
+#[test]
+fn settings_of_a_vm_that_has_changed_since_it_was_read_are_not_changed() {
+    let server = server();
+    let change = |vm: &str, revision: &Value| {
+        let request = Request::patch(format!("/v1/vms/{vm}")).header("if-match", format!("\"{revision}\""));
+        let body = json!({ "nics": { "0": { "lro": false } } });
+        server.ask(request.body(Body::from(body.to_string())).unwrap())
+    };
+    let read = server.get("/v1/vms/m").is(200)["revision"].clone();
+    server.patch("/v1/vms/m", &json!({ "nics": { "0": { "coalescing": "static:8" } } })).is(200);
+    change("m", &read).refuses(412, &["VM `m` has revision", &format!("no longer {read}")]);
+    let now = server.get("/v1/vms/m").is(200);
+    assert_eq!(now["spec"]["nic"][0].get("lro"), None);
+    assert_eq!(change("m", &now["revision"]).is(200)["spec"]["nic"][0]["lro"], false);
+    change("other", &read).refuses(404, &["other"]);
 }
 
 #[test]
@@ -270,7 +288,12 @@ fn a_micro_vm_keeps_room_for_its_buffers_and_one_that_never_had_it_stays_changea
         Ok(())
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let written = runtime.block_on(super::super::vms::write_vm(&server.app, &"m".parse().unwrap(), shrink));
+    let written = runtime.block_on(super::super::vms::write_vm(
+        &server.app,
+        &"m".parse().unwrap(),
+        Condition::default(),
+        shrink,
+    ));
     assert!(written.is_ok());
     server.patch("/v1/vms/m", &less).is(200);
 }

@@ -36,7 +36,7 @@ pub(super) fn waits(times: &VmStatistics) -> Markup {
 }
 
 /// Shows run and ready time of each vCPU, and the other times of the VM.
-pub(super) fn times(times: &VmStatistics) -> Markup {
+pub(super) fn of_vcpus(times: &VmStatistics) -> Markup {
     let row = |name: String, run: f64, ready: f64, all: f64| {
         html! {
             tr {
