@@ -61,6 +61,28 @@ const WAITING: Duration = Duration::from_millis(250);
 const ATTENTIVE: Duration = Duration::from_millis(15);
 /// Time after a start in which a front end's socket is expected at any moment.
 const ATTENTION: Duration = Duration::from_secs(10);
+/// Time in which a front end is looked for every [`WAITING`] after one more port has none. One that
+/// comes later is noticed up to [`CALM`] later.
+const EXPECTATION: Duration = Duration::from_secs(20);
+
+/// Front ends that ports wait for.
+#[derive(Debug, Default)]
+struct Expectation {
+    /// Number of ports without one.
+    ports: usize,
+    /// When it last grew.
+    since: Option<Instant>,
+}
+
+impl Expectation {
+    /// Takes the number of ports without a front end. Returns whether one is looked for often.
+    fn lasts(&mut self, ports: usize, now: Instant) -> bool {
+        if ports > std::mem::replace(&mut self.ports, ports) {
+            self.since = Some(now);
+        }
+        self.since.is_some_and(|since| now < since + EXPECTATION)
+    }
+}
 
 /// The loop's state. No other thread has access to it.
 #[derive(Debug)]
@@ -80,6 +102,7 @@ pub(crate) struct Reconciler {
     attempts: Attempts,
     /// End of the time in which rounds follow each other quickly.
     attentive_until: Instant,
+    expectation: Expectation,
     dense: DenseMode,
     address_watches: AddressWatches,
     /// Folders of groups.
@@ -129,6 +152,7 @@ impl Reconciler {
             retries: Retries::default(),
             attempts: Attempts::default(),
             attentive_until: Instant::now() + ATTENTION,
+            expectation: Expectation::default(),
             dense: DenseMode::default(),
             address_watches: AddressWatches::default(),
             shared,
@@ -206,13 +230,16 @@ impl Reconciler {
         self.report_incidents();
         self.fabric.configure(plan.fabric);
         self.give_queue_pairs();
+        let changes_vms = !plan.actions.is_empty() || !self.board.lock().starts.is_empty();
         for action in plan.actions {
             self.apply(action, &plan.exclusive);
         }
         self.vms.begin_starts();
         self.keep_group_folders();
         self.settle_host(&plan.host);
-        self.observe_vms();
+        if changes_vms || self.vms.any_starting() {
+            self.observe_vms();
+        }
         self.watch_addresses();
         let mut seen = self.board.lock();
         seen.reconciled = revision;
@@ -231,19 +258,39 @@ impl Reconciler {
         plan(&self.store.state().desired, &observed, &report)
     }
 
-    fn pause(&self) -> Duration {
+    fn pause(&mut self) -> Duration {
         let until_test = self.dense.until_test(&self.store.state().desired.host);
         let seen = self.board.lock();
-        let unattached = seen.observed.fabric.ports.values().any(|port| !port.attached);
+        let unattached = seen.observed.fabric.ports.values().filter(|port| !port.attached).count();
+        drop(seen);
+        let expects = self.expectation.lasts(unattached, Instant::now());
         let pause = if self.enforcer.is_due(Instant::now()) {
             ATTENTIVE
-        } else if !unattached && !self.vms.any_stopping() {
+        } else if unattached == 0 && !self.vms.any_stopping() {
             CALM
         } else if Instant::now() < self.attentive_until {
             ATTENTIVE
-        } else {
+        } else if self.vms.any_stopping() || expects {
             WAITING
+        } else {
+            CALM
         };
         until_test.map_or(pause, |until| until.min(pause))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn front_ends_are_looked_for_often_while_more_ports_begin_to_wait() {
+        let mut expectation = Expectation::default();
+        let begin = Instant::now();
+        let mut lasts = |ports, seconds| expectation.lasts(ports, begin + Duration::from_secs(seconds));
+        assert!(!lasts(0, 0));
+        assert!(lasts(3, 1) && lasts(3, 20) && !lasts(3, 21));
+        assert!(!lasts(2, 30), "one has come");
+        assert!(lasts(3, 40) && !lasts(3, 60));
     }
 }

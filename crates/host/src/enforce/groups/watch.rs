@@ -1,6 +1,6 @@
 //! Watching which limits VMs' processes have reached (row SE17).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,29 @@ use super::wanted::{by_group, wanted};
 use crate::kernel::cgroup::{group_name, limits, named_in};
 use crate::kernel::descriptors;
 
-/// Time between two looks at a process that runs.
+/// Time between two looks at processes that run.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Most processes in a look. With 200 processes, each is looked at every 7 s.
+const MOST: usize = 32;
 
 /// The limits that processes have reached, as last seen.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     at: Option<Instant>,
+    /// The last process that was looked at.
+    last: Option<(Name, u32)>,
     hits: BTreeMap<(Name, u32), LimitHits>,
+}
+
+impl Watched {
+    /// Returns the processes that are looked at next, of all that run.
+    fn next_batch(&mut self, all: &BTreeSet<(Name, u32)>) -> BTreeSet<(Name, u32)> {
+        let after_last = |process: &&(Name, u32)| self.last.as_ref().is_some_and(|last| *process > last);
+        let batch: Vec<_> =
+            all.iter().filter(after_last).chain(all).take(MOST.min(all.len())).cloned().collect();
+        self.last = batch.last().cloned();
+        batch.into_iter().collect()
+    }
 }
 
 impl Groups {
@@ -28,18 +43,29 @@ impl Groups {
     pub(in crate::enforce) fn watch(&mut self, plan: &HostPlan, now: Instant, report: &mut HostReport) {
         let wanted = by_group(&wanted(plan));
         let is_due = self.watched.at.is_none_or(|at| now.saturating_duration_since(at) >= INTERVAL);
+        let batch = if is_due {
+            self.watched.next_batch(&wanted.values().map(|vm| (vm.name.clone(), vm.pid)).collect())
+        } else {
+            BTreeSet::new()
+        };
         let mut seen = mem::take(&mut self.watched.hits);
-        // Between two looks, each process of the plan keeps what was last seen of it.
-        seen.retain(|(name, pid), _| !is_due && wanted.contains_key(&group_name(name, *pid)));
+        // Until it is looked at again, each process of the plan keeps what was last seen of it.
+        seen.retain(|(name, pid), _| wanted.contains_key(&group_name(name, *pid)));
+        seen.retain(|of, _| !batch.contains(of));
         for dir in self.record.made.keys().filter(|dir| is_due || !self.is_wanted(dir, &wanted)) {
             let Some(of) = named_in(dir) else { continue };
+            if self.is_wanted(dir, &wanted) && !batch.contains(&of) {
+                continue;
+            }
             let hits = limits::hits(dir);
             let all = seen.entry(of).or_default();
             all.memory = all.memory.or(hits.memory);
             all.processes = all.processes.or(hits.processes);
         }
-        for vm in wanted.values().filter(|vm| is_due && vm.limits.is_some()) {
-            if let Some(near) = descriptors::near_limit(&self.root, vm.pid) {
+        for vm in wanted.values().filter(|vm| vm.limits.is_some()) {
+            if batch.contains(&(vm.name.clone(), vm.pid))
+                && let Some(near) = descriptors::near_limit(&self.root, vm.pid)
+            {
                 seen.entry((vm.name.clone(), vm.pid)).or_default().descriptors = Some(near);
             }
         }
@@ -52,5 +78,23 @@ impl Groups {
             report.vms.entry(name.clone()).or_default().hits.insert(*pid, *hits);
         }
         self.watched.hits = seen;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_processes_are_looked_at_in_turns_and_few_all_at_once() {
+        let process = |pid: u32| ("vm".parse::<Name>().unwrap(), pid);
+        let mut watched = Watched::default();
+        let few: BTreeSet<_> = (0..5).map(process).collect();
+        assert!((0..3).all(|_| watched.next_batch(&few) == few));
+        let many: BTreeSet<_> = (0..200).map(process).collect();
+        let turns: Vec<_> = (0..7).map(|_| watched.next_batch(&many)).collect();
+        assert!(turns.iter().all(|turn| turn.len() == MOST));
+        assert_eq!(turns.into_iter().flatten().collect::<BTreeSet<_>>(), many);
+        assert_eq!(watched.next_batch(&BTreeSet::new()), BTreeSet::new());
     }
 }

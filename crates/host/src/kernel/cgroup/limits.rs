@@ -132,9 +132,11 @@ pub(crate) fn hits(dir: &Path) -> LimitHits {
     let killed = "oom_kill";
     let v2 = reached("memory.events", "oom").and_then(|_| field("memory.events", killed));
     let v1 = || {
+        // Only a group of the memory controller has this file.
+        //
         // The limit of memory and swap together has the same value, and is reached first. Recent
         // kernels do not count its failures.
-        let failed = number("memory.failcnt").is_some_and(|failed| failed > 0);
+        let failed = number("memory.failcnt")? > 0;
         let full = |(most, limit)| {
             number(most).zip(number(limit)).is_some_and(|(most, limit)| most + CHARGE >= limit)
         };
@@ -184,9 +186,10 @@ mod tests {
         let v1 = dir(&[&files[..], &[("memory.failcnt", "0\n")]].concat());
         assert_eq!(hits(v1.path()), LimitHits::default());
         let most = ("memory.memsw.max_usage_in_bytes", "1048576\n");
-        let roomy = dir(&[&files[..], &[most, ("memory.memsw.limit_in_bytes", "2097152\n")]].concat());
+        let none = ("memory.failcnt", "0\n");
+        let roomy = dir(&[&files[..], &[none, most, ("memory.memsw.limit_in_bytes", "2097152\n")]].concat());
         assert_eq!(hits(roomy.path()), LimitHits::default());
-        let full = [most, ("memory.memsw.limit_in_bytes", "1048576\n")];
+        let full = [none, most, ("memory.memsw.limit_in_bytes", "1048576\n")];
         for reached in [&[("memory.failcnt", "7\n")][..], &full] {
             let v1 = dir(&[&files[..], reached].concat());
             assert_eq!(hits(v1.path()).memory, Some(LimitHit { count: 1, limit: 4096 }));

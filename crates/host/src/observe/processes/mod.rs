@@ -4,7 +4,8 @@
 //! This module reads `/proc` and control groups only: neither a machine nor its manager is asked.
 //! One reading goes through `/proc` once and reads what the caller needs ([`Needs`]). The identity
 //! of a process, the list of its threads and their names are kept between readings, and looked up
-//! again only now and then.
+//! again only now and then. So are memory, disk traffic and throttled time of a machine while none
+//! of its threads runs.
 //!
 //! Names, command lines and numbers of threads are those of strangers. So a reading is bounded:
 //! machines of others beyond [`MOST_MACHINES`] and [`MOST_MACHINE_THREADS`] are left out, and other
@@ -14,6 +15,7 @@
 mod groups;
 mod identity;
 mod threads;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,6 +32,7 @@ pub use crate::kernel::task::{DiskUse, MemoryUse};
 use self::groups::Groups;
 use self::identity::Identity;
 use self::threads::Threads;
+use self::usage::Usage;
 
 /// Most machines of others that are read.
 pub const MOST_MACHINES: usize = 1024;
@@ -161,6 +164,7 @@ struct Known {
     machine: Option<Identity>,
     threads: Threads,
     groups: Groups,
+    usage: Usage,
 }
 
 /// Returns whether something is looked at again. A process runs its program, and a thread gets its
@@ -293,10 +297,14 @@ impl Known {
         cpu: Option<&Controller>,
     ) -> Option<Machine> {
         let Identity { started, name, uuid } = self.machine.clone()?;
-        let throttled_ns = cpu.filter(|_| needs.throttling).map(|cpu| {
-            let is_due = is_looked_at(self.looks) || groups::is_due(self.looks, pid);
-            self.groups.read(cpu, folder, self.threads.numbers(), is_due)
-        });
+        let is_due = is_looked_at(self.looks) || groups::is_due(self.looks, pid);
+        // The kernel takes memory from machines that do not run as well.
+        if is_due || self.threads.may_have_run() {
+            self.usage.outdate();
+        }
+        let (groups, threads) = (&mut self.groups, &self.threads);
+        let read_groups = || Some(groups.read(cpu?, folder, threads.numbers(), is_due));
+        let throttled_ns = self.usage.throttled_ns.get(needs.throttling, read_groups);
         Some(Machine {
             pid,
             started,
@@ -308,8 +316,8 @@ impl Known {
             others: self.threads.others(),
             throttled_ns,
             paged_ns: needs.paging.then(|| self.threads.paged_ns()),
-            memory: if needs.memory { task::memory(folder) } else { None },
-            disk: if needs.disk { task::disk(folder) } else { None },
+            memory: self.usage.memory.get(needs.memory, || task::memory(folder)),
+            disk: self.usage.disk.get(needs.disk, || task::disk(folder)),
         })
     }
 }

@@ -78,6 +78,8 @@ pub(super) struct Threads {
     paged_ticks: u64,
     /// True if times were read before.
     are_timed: bool,
+    /// False if no thread has run between the last two readings.
+    may_have_run: bool,
     /// Number of the reading.
     round: u32,
 }
@@ -117,7 +119,8 @@ impl Threads {
     ) {
         let tasks = process.join("task");
         self.round = self.round.wrapping_add(1);
-        if detail == Detail::Names || count != Some(self.known.len()) {
+        self.may_have_run = detail == Detail::Names || count != Some(self.known.len());
+        if self.may_have_run {
             self.list(&tasks);
         }
         for _ in 0..MOST_LISTS {
@@ -140,20 +143,23 @@ impl Threads {
 
     /// Reads the threads that were not read in this round. Returns whether one of them has ended.
     fn read_each(&mut self, tasks: &Path, detail: Detail, paging: bool, files: &OpenFileBudget) -> bool {
-        let Self { known, others, paged_ticks, are_timed, round } = self;
+        let Self { known, others, paged_ticks, are_timed, may_have_run, round } = self;
         let before = known.len();
         known.retain(|tid, thread| {
             if thread.round == *round {
                 return true;
             }
             thread.round = *round;
-            let last = thread.times();
+            let (last, counted) = (thread.times(), thread.counted);
             let folder = || tasks.join(tid.to_string());
             let is_alive = match thread.read(&folder, detail, files) {
                 // Its counters stay as they were.
                 Err(error) if is_shortage(&error) => return true,
                 read => read.is_ok(),
             };
+            // Some kernels do not count, and say 0.
+            let is_counted = thread.counted.is_some_and(|counted| counted.ran_ns > 0);
+            *may_have_run |= !is_alive || !is_counted || thread.counted != counted;
             if is_alive && paging && thread.vcpu.is_some() {
                 *paged_ticks += thread.read_paging(&folder, files);
             }
@@ -174,6 +180,11 @@ impl Threads {
             thread.schedstat_file = CachedFile::default();
             thread.stat_file = CachedFile::default();
         }
+    }
+
+    /// Returns false if no thread has run between the last two readings.
+    pub(super) const fn may_have_run(&self) -> bool {
+        self.may_have_run
     }
 
     /// Returns the numbers of the threads.

@@ -1,0 +1,63 @@
+//! What a machine has used of memory, disks and its CPU limits. It is read again only once one of
+//! the machine's threads may have run: an idle machine costs no more than its threads' counters.
+//! What others do to an idle machine, such as swapping its memory out, is seen up to 16 readings
+//! later.
+
+use crate::kernel::task::{DiskUse, MemoryUse};
+
+/// Figures of a machine, as last read.
+#[derive(Debug, Default)]
+pub(super) struct Usage {
+    /// Memory of its process.
+    pub(super) memory: Cached<MemoryUse>,
+    /// Bytes that its process has moved to and from disks.
+    pub(super) disk: Cached<DiskUse>,
+    /// Time in which CPU limits kept it from running, in nanoseconds.
+    pub(super) throttled_ns: Cached<u64>,
+}
+
+impl Usage {
+    /// Marks all figures as outdated: each is read again when it is needed.
+    pub(super) fn outdate(&mut self) {
+        self.memory.is_current = false;
+        self.disk.is_current = false;
+        self.throttled_ns.is_current = false;
+    }
+}
+
+/// One figure.
+#[derive(Debug, Default)]
+pub(super) struct Cached<T> {
+    value: Option<T>,
+    is_current: bool,
+}
+
+impl<T: Copy> Cached<T> {
+    /// Returns the figure; `None` if it is not needed, or cannot be read.
+    pub(super) fn get(&mut self, is_needed: bool, read: impl FnOnce() -> Option<T>) -> Option<T> {
+        if !is_needed {
+            return None;
+        }
+        if !self.is_current {
+            self.value = read();
+            self.is_current = self.value.is_some();
+        }
+        self.value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_read_once_until_it_is_outdated() {
+        let mut usage = Usage::default();
+        assert_eq!(usage.throttled_ns.get(false, || panic!("it is not needed")), None);
+        assert_eq!(usage.throttled_ns.get(true, || None), None);
+        assert_eq!(usage.throttled_ns.get(true, || Some(7)), Some(7), "it could not be read before");
+        assert_eq!(usage.throttled_ns.get(true, || panic!("it is current")), Some(7));
+        usage.outdate();
+        assert_eq!(usage.throttled_ns.get(true, || Some(8)), Some(8));
+    }
+}
