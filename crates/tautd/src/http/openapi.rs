@@ -80,16 +80,24 @@ use super::{
 )]
 struct Api;
 
-/// Returns the OpenAPI document. Each operation names the role that it needs.
+/// Returns the OpenAPI document. Each operation names the role that it needs, and the refusals that
+/// all have in common.
 pub(crate) fn document() -> utoipa::openapi::OpenApi {
     let mut document = Api::openapi();
     for route in table::routes() {
         let item = document.paths.paths.get_mut(route.path);
         let Some(operation) = item.and_then(|item| operation(item, &route.method)) else { continue };
-        let refused = ResponseBuilder::new()
-            .description(format!("The caller lacks the role `{}`", route.role))
-            .content("application/json", Content::new(Some(Ref::from_schema_name("ApiError"))));
-        operation.responses.responses.insert("403".to_owned(), RefOr::T(refused.build()));
+        let refusals = [
+            ("401", "Over TCP: the request has no valid token".to_owned()),
+            ("403", format!("The caller lacks the role `{}`", route.role)),
+            ("429", "Over TCP: the caller sends too many requests".to_owned()),
+        ];
+        for (status, why) in refusals {
+            let refused = ResponseBuilder::new()
+                .description(why)
+                .content("application/json", Content::new(Some(Ref::from_schema_name("ApiError"))));
+            operation.responses.responses.insert(status.to_owned(), RefOr::T(refused.build()));
+        }
     }
     document
 }
