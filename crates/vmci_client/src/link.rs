@@ -219,7 +219,7 @@ impl Link {
         sleepers.own.are_shared |= sleepers.polling;
         sleepers.own.begin(wait);
         if sleepers.own.are_shared && !self.wakers.make(wait, self.control()) {
-            // It polls the control connection itself, and each unread signal ends its poll.
+            // The wait polls the control connection itself, and each unread signal ends it.
             self.unread.store(MOST_UNREAD, Ordering::Relaxed);
         }
     }
@@ -283,7 +283,7 @@ impl Link {
         };
         if seen.end {
             self.ended.store(true, Ordering::Release);
-            // Their edge of the end may be gone.
+            // They may have forgotten their edge of the end.
             self.lock().own.others(None).for_each(|wait| self.wakers.wake(wait));
         }
         if seen.hangup {
@@ -339,7 +339,7 @@ impl Link {
         let (mut signals, mut has_any) = ([0; 64], false);
         loop {
             match recv(&self.control, &mut signals, RecvFlags::DONTWAIT) {
-                // No other edge tells of an end behind signals.
+                // An end that has come behind the signals causes no further edge.
                 Ok((_, count)) if count > 0 => has_any = true,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return has_any,

@@ -142,7 +142,7 @@ impl Pair {
             match waiter {
                 Waiter::Thread => drop(self.take_signals(MOST_SIGNALS)),
                 Waiter::Epoll if self.left_signals().fetch_add(1, SeqCst) >= MOST_LEFT => {
-                    // No other edge tells of an end behind signals.
+                    // An end that has come behind the signals causes no further edge.
                     let _ = (0..MOST_READS).find(|_| self.take_signals(MOST_SIGNALS) == 0);
                 }
                 Waiter::Epoll => {}
@@ -168,7 +168,7 @@ impl Pair {
                     output.is_ready()
                 }
             };
-            // What a watch has reported is waited for by nobody.
+            // Nobody waits for an event that the watch has reported already.
             let events = events_of(direction);
             let is_awaited = watch.is_none_or(|watch| would_be_due(self.fd, watch, self, events));
             if let Some(ready) = ready.get_mut(place) {
@@ -225,7 +225,7 @@ impl Pair {
             self.set(flag::ENDED);
         }
         if control & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0 {
-            // The next read of signals finds the end, and no other edge tells of it.
+            // The next read of signals has to find the end, which causes no further edge.
             self.left_signals().store(MOST_LEFT, SeqCst);
         }
         if control != 0 {

@@ -70,7 +70,7 @@ const EXPECTATION: Duration = Duration::from_secs(20);
 struct Expectation {
     /// Number of ports without one.
     ports: usize,
-    /// When it last grew.
+    /// Time at which that number last grew.
     since: Option<Instant>,
 }
 

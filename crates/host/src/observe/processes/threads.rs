@@ -157,7 +157,7 @@ impl Threads {
                 Err(error) if is_shortage(&error) => return true,
                 read => read.is_ok(),
             };
-            // Some kernels do not count, and say 0.
+            // Kernels without CONFIG_SCHEDSTATS count nothing and report 0.
             let is_counted = thread.counted.is_some_and(|counted| counted.ran_ns > 0);
             *may_have_run |= !is_alive || !is_counted || thread.counted != counted;
             if is_alive && paging && thread.vcpu.is_some() {

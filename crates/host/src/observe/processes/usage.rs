@@ -1,7 +1,7 @@
 //! What a machine has used of memory, disks and its CPU limits. It is read again only once one of
 //! the machine's threads may have run: an idle machine costs no more than its threads' counters.
-//! What others do to an idle machine, such as swapping its memory out, is seen up to 16 readings
-//! later.
+//! Others may change the figures of an idle machine, for example when its memory is swapped out.
+//! That is seen up to 16 readings later.
 
 use crate::kernel::task::{DiskUse, MemoryUse};
 
