@@ -4,10 +4,10 @@
 //! Since version 6.8, Linux answers each read that empties a socket with a packet, which costs a
 //! guest as much as a request.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
@@ -47,9 +47,9 @@ impl Edges {
     /// Waits once for an arrival or an end, and returns what was seen: nothing if the time is over.
     /// The kernel counts the time in milliseconds, and a wait takes a day at most.
     pub(crate) fn wait(&self, time: Option<Duration>) -> Result<Seen, Errno> {
-        let mut events = Vec::with_capacity(2);
+        let mut events = [MaybeUninit::uninit(); 2];
         let time = time.map(|time| timespec(time.min(LONGEST)));
-        epoll::wait(&self.0, spare_capacity(&mut events), time.as_ref())?;
+        let (events, _) = epoll::wait(&self.0, &mut events, time.as_ref())?;
         let mut seen = Seen::default();
         for event in events {
             let flags = event.flags;

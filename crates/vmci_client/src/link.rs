@@ -283,7 +283,7 @@ impl Link {
         };
         if seen.end {
             self.ended.store(true, Ordering::Release);
-            // They may have forgotten their edge of the end.
+            // The program's own waits may have forgotten their edge of the end.
             self.lock().own.others(None).for_each(|wait| self.wakers.wake(wait));
         }
         if seen.hangup {

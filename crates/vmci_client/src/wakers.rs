@@ -6,10 +6,10 @@
 //! epoll. Both are watched for edges, since other threads may leave signals unread. A handle that
 //! only one thread uses needs none of these, so they are made when a second one comes.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
-use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::{Errno, read, write};
 
@@ -99,9 +99,9 @@ impl Wakers {
         if let Some(waker) = self.0[wait.0].get() {
             // Fails if nothing was left.
             let _ = read(&waker.event, &mut [0; 8]);
-            let mut events = Vec::with_capacity(2);
+            let mut events = [MaybeUninit::uninit(); 2];
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let _ = epoll::wait(&waker.either, spare_capacity(&mut events), Some(&now));
+            let _ = epoll::wait(&waker.either, &mut events, Some(&now));
         }
     }
 }

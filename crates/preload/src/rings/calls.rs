@@ -210,7 +210,7 @@ enum Plan {
     Again,
     /// It pauses, and tries again.
     Pause,
-    /// It polls for a channel with this index, of the connection with this cookie.
+    /// The thread polls for a channel with this index, of the connection with this cookie.
     Poll(Polled, u32, u64),
 }
 

@@ -63,7 +63,7 @@ impl Pair {
     /// Takes at most this number of signals. Returns how many there were.
     pub(super) fn take_signals(&self, count: usize) -> usize {
         let taken = self.receive_signals(count, RecvFlags::empty());
-        self.left_signals().store(0, SeqCst);
+        self.unread_signals().store(0, SeqCst);
         taken
     }
 

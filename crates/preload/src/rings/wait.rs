@@ -36,7 +36,7 @@ pub(super) const AFTER_HANGUP: u64 = 100;
 /// version 6.8, Linux answers each read that empties a socket with a packet, which costs a guest as
 /// much as a request. Each time, at most two signals come, one for each ring. The fabric holds back
 /// signals of a connection that has 128 unread ones.
-const MOST_LEFT: u32 = MOST_SIGNALS as u32 / 2 - 1;
+const MOST_UNREAD: u32 = MOST_SIGNALS as u32 / 2 - 1;
 /// Most reads that take all signals.
 const MOST_READS: usize = 16;
 /// Calls that do not wait look at the sockets each time that this many of them found nothing.
@@ -141,7 +141,7 @@ impl Pair {
             // Before the look, since what happens afterwards is signalled anew.
             match waiter {
                 Waiter::Thread => drop(self.take_signals(MOST_SIGNALS)),
-                Waiter::Epoll if self.left_signals().fetch_add(1, SeqCst) >= MOST_LEFT => {
+                Waiter::Epoll if self.unread_signals().fetch_add(1, SeqCst) >= MOST_UNREAD => {
                     // An end that has come behind the signals causes no further edge.
                     let _ = (0..MOST_READS).find(|_| self.take_signals(MOST_SIGNALS) == 0);
                 }
@@ -168,7 +168,7 @@ impl Pair {
                     output.is_ready()
                 }
             };
-            // Nobody waits for an event that the watch has reported already.
+            // Events that the watch has reported already do not count: no thread waits for them.
             let events = events_of(direction);
             let is_awaited = watch.is_none_or(|watch| would_be_due(self.fd, watch, self, events));
             if let Some(ready) = ready.get_mut(place) {
@@ -226,7 +226,7 @@ impl Pair {
         }
         if control & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0 {
             // The next read of signals has to find the end, which causes no further edge.
-            self.left_signals().store(MOST_LEFT, SeqCst);
+            self.unread_signals().store(MOST_UNREAD, SeqCst);
         }
         if control != 0 {
             self.signalled().store(1, SeqCst);

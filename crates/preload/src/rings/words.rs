@@ -12,7 +12,7 @@
 //! | `PRIVATE` | for each ring: own position, and what is known of the peer | the ring's lock |
 //! | `ANNOUNCED` | for each ring: 1 while the fabric signals its changes | the ring's lock |
 //! | `WAITING` | for each ring: number of threads that sleep for it | those threads |
-//! | `LEFT_SIGNALS` | times in a row that signals were left unread | who reads or leaves them |
+//! | `UNREAD` | times in a row that signals were left unread | who reads or leaves them |
 //! | `COOKIE` | the socket's cookie | who begins the record |
 //! | `BY_PACKETS` | bytes that still come by packets | the lock of IN |
 //! | `HUNG_UP` | time of the peer's end, in milliseconds | pollers |
@@ -52,7 +52,7 @@ const SHARED: usize = 7;
 const PRIVATE: [usize; 2] = [8, 12];
 const ANNOUNCED: [usize; 2] = [16, 17];
 const WAITING: [usize; 2] = [18, 19];
-const LEFT_SIGNALS: usize = 20;
+const UNREAD: usize = 20;
 /// Places of the long words.
 pub(super) const COOKIE: usize = 0;
 pub(super) const BY_PACKETS: usize = 1;
@@ -132,8 +132,8 @@ impl Pair {
     }
 
     /// Times that signals were left unread since they were last read.
-    pub(super) fn left_signals(&self) -> &AtomicU32 {
-        self.word(LEFT_SIGNALS)
+    pub(super) fn unread_signals(&self) -> &AtomicU32 {
+        self.word(UNREAD)
     }
 
     /// Calls without a wait that found nothing.

@@ -230,14 +230,14 @@ impl Reconciler {
         self.report_incidents();
         self.fabric.configure(plan.fabric);
         self.give_queue_pairs();
-        let changes_vms = !plan.actions.is_empty() || !self.board.lock().starts.is_empty();
+        let may_change_vms = !plan.actions.is_empty() || !self.board.lock().starts.is_empty();
         for action in plan.actions {
             self.apply(action, &plan.exclusive);
         }
         self.vms.begin_starts();
         self.keep_group_folders();
         self.settle_host(&plan.host);
-        if changes_vms || self.vms.any_starting() {
+        if may_change_vms {
             self.observe_vms();
         }
         self.watch_addresses();

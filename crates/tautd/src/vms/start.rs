@@ -231,11 +231,6 @@ impl Vms {
         self.preparations.steps()
     }
 
-    /// Returns whether a VM is being started.
-    pub(crate) fn any_starting(&self) -> bool {
-        !self.preparations.steps().is_empty()
-    }
-
     /// Removes the sockets on which the daemon listens for a VM's VMCI device.
     pub(crate) fn remove_vsock_sockets(&self, name: &Name) {
         let paths = self.paths(name);

@@ -50,9 +50,8 @@ impl Groups {
         };
         let mut seen = mem::take(&mut self.watched.hits);
         // Until it is looked at again, each process of the plan keeps what was last seen of it.
-        seen.retain(|(name, pid), _| wanted.contains_key(&group_name(name, *pid)));
-        seen.retain(|of, _| !batch.contains(of));
-        for dir in self.record.made.keys().filter(|dir| is_due || !self.is_wanted(dir, &wanted)) {
+        seen.retain(|of, _| !batch.contains(of) && wanted.contains_key(&group_name(&of.0, of.1)));
+        for dir in self.record.made.keys() {
             let Some(of) = named_in(dir) else { continue };
             if self.is_wanted(dir, &wanted) && !batch.contains(&of) {
                 continue;

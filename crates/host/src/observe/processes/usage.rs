@@ -1,5 +1,5 @@
-//! What a machine has used of memory, disks and its CPU limits. It is read again only once one of
-//! the machine's threads may have run: an idle machine costs no more than its threads' counters.
+//! Memory, disk traffic and throttled time of a machine. These figures are read again only once one
+//! of the machine's threads may have run: an idle machine costs no more than its threads' counters.
 //! Others may change the figures of an idle machine, for example when its memory is swapped out.
 //! That is seen up to 16 readings later.
 
