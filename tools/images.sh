@@ -7,7 +7,7 @@ bin=$(realpath "$1") images=$(realpath -m "$2")
 mkdir -p "$images/packages"
 
 # Images with another guest binary are made anew.
-cmp -s "$bin/taut-guest" "$images/taut-guest" || rm -f "$images"/*/info.json
+cmp -s "$bin/taut-guest" "$images/taut-guest" || rm -f "$images"/*/info.json "$images/taut-guest"
 
 update() { if [ "$(id -u)" = 0 ]; then apt-get update -q; else sudo apt-get update -q; fi; }
 [ -n "$(apt-cache pkgnames linux-image-6 2>/dev/null)" ] || update

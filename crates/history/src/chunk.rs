@@ -44,15 +44,17 @@ impl Chunk {
     /// Adds a sample, which is not before the last one. If the last two have the same totals as it,
     /// the last one moves to its position instead, and false is returned: the two samples at the
     /// ends of a rest say that nothing was counted between them.
-    pub(crate) fn add(&mut self, sample: Sample) -> bool {
+    pub(crate) fn add(&mut self, at: u64, totals: &Values) -> bool {
         let rests = self.count > 0 && self.stored.totals == self.last.totals;
-        if rests && self.last.totals == sample.totals {
-            self.last.at = sample.at;
+        if rests && self.last.totals == *totals {
+            self.last.at = at;
             return false;
         }
         append(&mut self.bytes, &self.stored, &self.last);
         self.count += 1;
-        self.stored = std::mem::replace(&mut self.last, sample);
+        std::mem::swap(&mut self.stored, &mut self.last);
+        self.last.at = at;
+        self.last.totals.clone_from(totals);
         true
     }
 
@@ -129,12 +131,13 @@ mod tests {
     #[test]
     fn samples_come_back_and_rest_takes_two() {
         let mut chunk = Chunk::begin(sample(1000, &[(1, 5)]));
-        assert!(chunk.add(sample(2000, &[(1, 6), (200, u64::MAX)])));
-        assert!(chunk.add(sample(3000, &[(1, 6), (200, u64::MAX)])), "the rest begins");
+        let resting = Values::new([(1, 6), (200, u64::MAX)]);
+        assert!(chunk.add(2000, &resting));
+        assert!(chunk.add(3000, &resting), "the rest begins");
         for at in [4000, 5000, 6000] {
-            assert!(!chunk.add(sample(at, &[(1, 6), (200, u64::MAX)])));
+            assert!(!chunk.add(at, &resting));
         }
-        assert!(chunk.add(sample(7000, &[(1, 7), (200, u64::MAX)])));
+        assert!(chunk.add(7000, &Values::new([(1, 7), (200, u64::MAX)])));
         let samples = decode(&chunk.encode()).unwrap();
         assert_eq!(samples.iter().map(|sample| sample.at).collect::<Vec<_>>(), [1000, 2000, 6000, 7000]);
         assert_eq!(samples[1], sample(2000, &[(1, 6), (200, u64::MAX)]));
@@ -152,7 +155,8 @@ mod tests {
         let mut chunk = Chunk::begin(at(1_000_000));
         for second in 1..MAX_SAMPLES as u64 {
             assert!(!chunk.has(MAX_SAMPLES));
-            chunk.add(at(1_000_000 + second));
+            let Sample { at, totals } = at(1_000_000 + second);
+            chunk.add(at, &totals);
         }
         assert!(chunk.has(MAX_SAMPLES));
         let bytes = chunk.encode();
@@ -163,7 +167,7 @@ mod tests {
     #[test]
     fn bytes_that_end_early_are_refused() {
         let mut chunk = Chunk::begin(sample(1, &[(1, 1 << 40)]));
-        chunk.add(sample(2, &[(1, 1 << 41)]));
+        chunk.add(2, &Values::new([(1, 1 << 41)]));
         let bytes = chunk.encode();
         assert_eq!(decode(&bytes[..bytes.len() - 1]), Err(Damaged));
         assert_eq!(decode(&[0x80]), Err(Damaged));

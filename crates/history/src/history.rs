@@ -150,32 +150,22 @@ impl History {
         let at = self.timeline.position(since_boot);
         self.last = self.last.max(at);
         // Most readings are of subjects that are known.
-        if !self.subjects.contains_key(key) {
-            self.next_id = self.next_id.saturating_add(1);
-            let subject = Subject {
-                id: self.next_id - 1,
-                name: name.to_owned(),
-                totals: Totals::default(),
-                last: 0,
-                is_in_file: false,
-                row_changed: true,
-                growing: Default::default(),
-            };
-            self.subjects.insert(key.to_owned(), subject);
-        }
-        let Some(subject) = self.subjects.get_mut(key) else { return };
-        if at <= subject.last {
+        if let Some(subject) = self.subjects.get_mut(key) {
+            subject.record(self.densities, at, name, reading);
             return;
         }
-        subject.last = at;
-        if subject.name != name {
-            name.clone_into(&mut subject.name);
-            subject.row_changed = true;
-        }
-        subject.row_changed |= subject.totals.read(reading);
-        for (growing, density) in subject.growing.iter_mut().zip(self.densities) {
-            growing.add(density, at, subject.totals.last());
-        }
+        let mut subject = Subject {
+            id: self.next_id,
+            name: name.to_owned(),
+            totals: Totals::default(),
+            last: 0,
+            is_in_file: false,
+            row_changed: true,
+            growing: Default::default(),
+        };
+        self.next_id = self.next_id.saturating_add(1);
+        subject.record(self.densities, at, name, reading);
+        self.subjects.insert(key.to_owned(), subject);
     }
 
     /// Writes all that is not in the file yet. If that fails, the next call tries it again.
@@ -367,6 +357,24 @@ impl History {
     }
 }
 
+impl Subject {
+    /// Records a reading at a position.
+    fn record(&mut self, densities: [Density; DENSITIES], at: u64, name: &str, reading: &Values) {
+        if at <= self.last {
+            return;
+        }
+        self.last = at;
+        if self.name != name {
+            name.clone_into(&mut self.name);
+            self.row_changed = true;
+        }
+        self.row_changed |= self.totals.read(reading);
+        for (growing, density) in self.growing.iter_mut().zip(densities) {
+            growing.add(density, at, self.totals.last());
+        }
+    }
+}
+
 impl Growing {
     /// Takes over the tails of chunks that an earlier process has not finished, in their order. The
     /// chunks are full: nobody took samples between the two processes.
@@ -378,7 +386,7 @@ impl Growing {
             for sample in samples {
                 let begun = self.full.back_mut().filter(|begun| is_same && !begun.chunk.has(MAX_SAMPLES));
                 match begun {
-                    Some(begun) => _ = begun.chunk.add(sample),
+                    Some(begun) => _ = begun.chunk.add(sample.at, &sample.totals),
                     None => self.full.push_back(Begun::with(sample)),
                 }
                 is_same = true;
@@ -395,10 +403,10 @@ impl Growing {
         if !density.takes(before, at) {
             return;
         }
-        let sample = Sample { at, totals: totals.clone() };
+        let sample = || Sample { at, totals: totals.clone() };
         match &mut self.chunk {
             Some(begun) if !begun.chunk.has(density.chunk) => {
-                self.has_grown |= begun.chunk.add(sample.clone());
+                self.has_grown |= begun.chunk.add(at, totals);
                 self.has_unwritten |= self.has_grown || at > self.written + REST_WRITE_INTERVAL;
             }
             _ => {
@@ -406,13 +414,13 @@ impl Growing {
                 while self.full.len() * density.chunk > MAX_UNWRITTEN {
                     self.lost.extend(self.full.pop_front().into_iter().flat_map(|lost| lost.tails));
                 }
-                self.chunk = Some(Begun::with(sample.clone()));
+                self.chunk = Some(Begun::with(sample()));
                 (self.has_grown, self.has_unwritten) = (true, true);
             }
         }
         match &mut self.tail {
-            Some(tail) => _ = tail.add(sample),
-            None => self.tail = Some(Chunk::begin(sample)),
+            Some(tail) => _ = tail.add(at, totals),
+            None => self.tail = Some(Chunk::begin(sample())),
         }
     }
 

@@ -32,6 +32,10 @@ impl Totals {
 
     /// Takes a reading. Returns whether a counter had begun again at zero.
     pub(crate) fn read(&mut self, reading: &Values) -> bool {
+        // Most readings of an idle subject are as the last one.
+        if *reading == self.last && self.earlier == Values::default() {
+            return false;
+        }
         let mut has_begun_again = false;
         for (number, total) in self.last.iter() {
             let before = total.saturating_sub(self.earlier.get(number));

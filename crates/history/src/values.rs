@@ -3,8 +3,19 @@
 /// Counters by their number, without those that are zero.
 ///
 /// The owner of the history gives the numbers. They are stored, so a number keeps its meaning.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Values(Vec<(u8, u64)>);
+
+impl Clone for Values {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+
+    fn clone_from(&mut self, other: &Self) {
+        // Keeps the memory, which the derived implementation does not.
+        self.0.clone_from(&other.0);
+    }
+}
 
 impl Values {
     /// Returns these counters. Of two with the same number, the later one counts.
@@ -53,7 +64,12 @@ impl Values {
 
     /// Adds a growth to the counters.
     pub fn grow(&mut self, growth: &Self) {
-        growth.iter().for_each(|(number, value)| self.set(number, self.get(number).saturating_add(value)));
+        growth.iter().for_each(|(number, value)| self.grow_one(number, value));
+    }
+
+    /// Adds a growth to one counter.
+    pub fn grow_one(&mut self, number: u8, by: u64) {
+        self.set(number, self.get(number).saturating_add(by));
     }
 
     fn place(&self, number: u8) -> Result<usize, usize> {

@@ -2,8 +2,8 @@
 
 use super::Lab;
 use super::extended_image::boot_lines;
-use crate::machine::Doc;
-use crate::reason::{Measured, NotMeasured};
+use crate::machine::{Command, Doc};
+use crate::reason::{Measured, NotMeasured, require};
 
 /// Image with the oldest kernel.
 pub const OLDEST: &str = "debian-6.1";
@@ -37,12 +37,18 @@ impl Lab<'_> {
         self.start_vm(name, &format!("kind = \"micro\"\nmemory = \"64MiB\"\n{more}\n{}", nic(ip)))
     }
 
-    /// Lines of a VM's file that boot an image directly. Fails if the image is not made.
+    /// Lines of a VM's file that boot an image directly. Fails if the image is not made, or has
+    /// another build of the agent than the programs: figures of two builds say nothing about either.
     pub fn boot_of(&mut self, image: &str) -> Measured<String> {
         let folder = self.setup.images.join(image);
         if !self.machine.exists(&folder.join("info.json")) {
             return Err(NotMeasured::because(format!("the image {image} is not made: make images")));
         }
+        let agents = [&self.setup.programs, &self.setup.images].map(|folder| folder.join("taut-guest"));
+        let compare = Command::new("cmp").arg(&agents[0]).arg(&agents[1]);
+        let why =
+            format!("{} and {} are of two builds: make images", agents[0].display(), agents[1].display());
+        require(self.machine.run(&compare)?.is_success(), why)?;
         Ok(boot_lines(&folder))
     }
 

@@ -36,7 +36,10 @@ impl Reconciler {
                     None => self.ask_for_memory(vm),
                 }
             }
-            NextStep::GiveUp => self.end_adding_of_present(vm, AddResult::Absent),
+            NextStep::GiveUp => {
+                self.end_adding_of_present(vm, AddResult::Absent);
+                self.inbox.send(Message::Wake);
+            }
             NextStep::Begin | NextStep::Ask | NextStep::Wait => {}
         }
     }

@@ -125,32 +125,37 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Looks once a second whether each attached namespace still has its interface, and marks those
-    /// attachments that lost it.
-    pub(super) fn look_for_interfaces(&mut self) {
-        const LOOK: &str = "netns";
-        if !self.retries.is_due(LOOK) {
-            return;
-        }
-        self.retries.delay(LOOK, RETRY);
-        let numbers = &self.store.state().desired.numbers;
-        let observed = self.board.lock().observed.clone();
-        for (name, seen) in observed.netns.iter().filter(|(_, seen)| !seen.lost) {
+    /// Looks whether each attached namespace still has its interface, and marks those attachments
+    /// that lost it. Returns whether there are any.
+    pub(super) fn look_for_interfaces(&mut self) -> bool {
+        let mut are_lost = false;
+        let state = self.store.state();
+        let attached: Vec<_> = {
+            let observed = &self.board.lock().observed;
+            let is_attached = |name: &Name| {
+                let port = state.desired.numbers.port(&Owner::Netns(name.clone()));
+                port.is_some_and(|port| observed.attached(port))
+            };
+            let attached = observed.netns.iter().filter(|(name, seen)| !seen.lost && is_attached(name));
+            attached.map(|(name, seen)| (name.clone(), seen.clone())).collect()
+        };
+        for (name, seen) in attached {
             let owner = Owner::Netns(name.clone());
-            let attached = numbers.port(&owner).is_some_and(|port| observed.attached(port));
             // An error is no evidence: the namespace may be about to be made.
-            if !attached || netns::has_device(&seen.spec).unwrap_or(true) {
+            if netns::has_device(&seen.spec).unwrap_or(true) {
                 continue;
             }
-            if let Some(seen) = self.board.lock().observed.netns.get_mut(name) {
+            if let Some(seen) = self.board.lock().observed.netns.get_mut(&name) {
                 seen.lost = true;
             }
+            are_lost = true;
             let message = format!(
                 "its interface `{}` is gone: somebody deleted it, or network namespace `{}`",
                 seen.spec.ifname, seen.spec.netns
             );
             self.store.event(Level::Warning, &owner.document(), "netns.lost", &message);
         }
+        are_lost
     }
 
     /// Removes a namespace's TAP device, and the namespace if taut made it.

@@ -1,7 +1,8 @@
 //! Events for what the fabric refused and dropped, from its counters.
 //!
-//! The first incident of a kind on a port is reported at once. After that, the port's incidents of
-//! that kind are summed up and reported once a minute at most, so a guest cannot flood the log.
+//! The first incident of a kind on a port is reported by the next round. After that, the port's
+//! incidents of that kind are summed up and reported once a minute at most, so a guest cannot flood
+//! the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

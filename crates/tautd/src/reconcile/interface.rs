@@ -20,8 +20,8 @@ use crate::interface::{self, Role, Way};
 
 pub(crate) use crate::interface::learned_address;
 
-/// Time between two looks at the interfaces.
-const LOOK: Duration = Duration::from_secs(1);
+/// Time until the next attempt to replace a socket or set an MTU.
+const RETRY: Duration = Duration::from_secs(1);
 /// Number of looks in a row at which a socket has received nothing but lost frames although its
 /// ring is empty, after which it is replaced. After a frame that a virtio-net header cannot
 /// describe, the kernel never uses that slot of the ring again, nor any behind it (seen with Linux
@@ -104,7 +104,7 @@ impl Reconciler {
                 // The kernel gives each queue to one socket, and frees it a moment after its close.
                 self.fabric.take_device(port);
                 self.note_without_sockets(name);
-                self.retries.delay(&Owner::Uplink(name.clone()).document(), LOOK);
+                self.retries.delay(&Owner::Uplink(name.clone()).document(), RETRY);
                 return Ok(false);
             }
             if before.as_ref().is_some_and(|before| is_set_down(name, before)) {
@@ -212,7 +212,7 @@ impl Reconciler {
                 }
             }
             Err(error) => {
-                self.retries.delay(&subject, LOOK);
+                self.retries.delay(&subject, RETRY);
                 if self.board.is_new_problem(&subject, &error.to_string()) {
                     self.store.event(Level::Warning, &owner.document(), &kind, &error.to_string());
                 }
@@ -253,15 +253,13 @@ impl Reconciler {
         self.forget(&owner_of(role, name), word(role), detached);
     }
 
-    /// Looks once a second at the interfaces of uplinks and on port groups: whether they are still
-    /// there, up and with a carrier, and how many frames the kernel has dropped. An interface that
-    /// somebody has set down is left so. A socket that receives nothing any more is replaced.
-    pub(super) fn look_at_interfaces(&mut self) {
-        const SUBJECT: &str = "interfaces";
-        if !self.retries.is_due(SUBJECT) {
-            return;
-        }
-        self.retries.delay(SUBJECT, LOOK);
+    /// Looks at the interfaces of uplinks and on port groups: whether they are still there, up and
+    /// with a carrier, and how many frames the kernel has dropped. An interface that somebody has
+    /// set down is left so. A socket that receives nothing any more is replaced.
+    ///
+    /// Returns whether one has changed; frames do not count as a change.
+    pub(super) fn look_at_interfaces(&mut self) -> bool {
+        let mut has_changed = false;
         let interfaces: Vec<(Role, Name)> = {
             let observed = &mut self.board.lock().observed;
             let names =
@@ -300,6 +298,7 @@ impl Reconciler {
                 None if is_renamed => Some("its interface has another name now"),
                 None => Some(GONE),
             };
+            let counted = seen.clone();
             if found.is_none() {
                 seen.xdp = None;
             }
@@ -321,6 +320,7 @@ impl Reconciler {
             let lost = lost.filter(|_| attached).map(str::to_owned);
             let is_new = lost.is_some() && seen.lost != lost;
             seen.lost.clone_from(&lost);
+            has_changed |= *seen != counted;
             drop(board);
             if let Some(has_carrier) = carrier {
                 let (level, state) = if has_carrier { (Level::Info, "up") } else { (Level::Warning, "down") };
@@ -340,5 +340,6 @@ impl Reconciler {
                 self.store.event(Level::Warning, &owner.document(), &kind, &lost);
             }
         }
+        has_changed
     }
 }

@@ -1,8 +1,9 @@
 //! The loop that makes the host what the store says: observe, plan, apply, settle.
 //!
-//! A round runs at every message and at least once a second. It configures the fabric, takes the
-//! plan's actions, and then settles the plan's shares of the host. Other threads
-//! do whatever touches a path that a user named, because its file system may not answer.
+//! A round runs at every message and at least once a second; on a host with many VMs on which
+//! nothing is to be done, at least once in five seconds ([`pace`]). It configures the fabric, takes
+//! the plan's actions, and then settles the plan's shares of the host. Other threads do whatever
+//! touches a path that a user named, because its file system may not answer.
 
 mod added_queue_pairs;
 mod addresses;
@@ -20,6 +21,7 @@ mod incidents;
 mod interface;
 mod links;
 mod observe;
+mod pace;
 mod probe;
 mod ready;
 mod report;
@@ -30,9 +32,10 @@ mod vsock;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use taut_api::enforcement::HostReport;
 use taut_host::enforce::Enforcer;
 use taut_plan::{Plan, plan};
 
@@ -50,19 +53,22 @@ use dense::DenseMode;
 use external::Attempts;
 use group_folders::SharedFolders;
 use incidents::Incidents;
+use pace::Pace;
 use probe::Probe;
 use retries::Retries;
 
-/// Maximum time between two rounds.
-const CALM: Duration = Duration::from_secs(1);
+/// Maximum time between two rounds of a host that may need another one soon.
+const ALERT: Duration = Duration::from_secs(1);
 /// The same while waiting for something without a notification: a front end's socket.
 const WAITING: Duration = Duration::from_millis(250);
 /// The same for a while after a start, and while memory is moved.
 const ATTENTIVE: Duration = Duration::from_millis(15);
+/// Time between two looks at the interfaces of uplinks, port groups and namespaces.
+const LOOK: Duration = Duration::from_secs(1);
 /// Time after a start in which a front end's socket is expected at any moment.
 const ATTENTION: Duration = Duration::from_secs(10);
 /// Time in which a front end is looked for every [`WAITING`] after one more port has none. One that
-/// comes later is noticed up to [`CALM`] later.
+/// comes later is noticed by the next calm round.
 const EXPECTATION: Duration = Duration::from_secs(20);
 
 /// Front ends that ports wait for.
@@ -103,6 +109,11 @@ pub(crate) struct Reconciler {
     /// End of the time in which rounds follow each other quickly.
     attentive_until: Instant,
     expectation: Expectation,
+    pace: Pace,
+    /// Begin of the last round.
+    began: Instant,
+    /// Time of the next look at interfaces.
+    next_look: Instant,
     dense: DenseMode,
     address_watches: AddressWatches,
     /// Folders of groups.
@@ -153,6 +164,9 @@ impl Reconciler {
             attempts: Attempts::default(),
             attentive_until: Instant::now() + ATTENTION,
             expectation: Expectation::default(),
+            pace: Pace::default(),
+            began: Instant::now(),
+            next_look: Instant::now(),
             dense: DenseMode::default(),
             address_watches: AddressWatches::default(),
             shared,
@@ -181,12 +195,7 @@ impl Reconciler {
         self.fabric.start()?;
         loop {
             let pause = self.round();
-            let mut next = match messages.recv_timeout(pause) {
-                Ok(message) => Some(message),
-                Err(RecvTimeoutError::Timeout) => None,
-                // Cannot happen: `self.inbox` is a sender.
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            };
+            let mut next = self.wait(messages, pause);
             while let Some(message) = next {
                 match message {
                     Message::Wake => {}
@@ -215,13 +224,39 @@ impl Reconciler {
         }
     }
 
+    /// Waits for a message until the next round, and looks at interfaces meanwhile. One that has
+    /// changed ends the wait.
+    fn wait(&mut self, messages: &Receiver<Message>, pause: Duration) -> Option<Message> {
+        let end = Instant::now() + pause;
+        loop {
+            let next = end.min(self.next_look.max(Instant::now()));
+            match messages.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(message) => return Some(message),
+                // The channel cannot be closed: `self.inbox` is a sender.
+                Err(_) if Instant::now() >= end || self.look() => return None,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Looks at interfaces if that is due. Returns whether one has changed.
+    fn look(&mut self) -> bool {
+        if Instant::now() < self.next_look {
+            return false;
+        }
+        self.next_look = Instant::now() + LOOK;
+        let are_lost = self.look_for_interfaces();
+        self.look_at_interfaces() || are_lost
+    }
+
     /// Observes, plans, applies and settles. Returns the maximum time until the next round.
     fn round(&mut self) -> Duration {
+        self.began = Instant::now();
+        self.pace.begin();
         self.vms.enforce_stops();
         self.finish_starts();
         self.notice_ends();
-        self.look_for_interfaces();
-        self.look_at_interfaces();
+        self.look();
         let revision = self.store.state().revision;
         let plan = self.plan();
         self.give_up_unplanned_starts(&plan.host.starting);
@@ -230,14 +265,14 @@ impl Reconciler {
         self.report_incidents();
         self.fabric.configure(plan.fabric);
         self.give_queue_pairs();
-        let may_change_vms = !plan.actions.is_empty() || !self.board.lock().starts.is_empty();
+        let acts = !plan.actions.is_empty() || !self.board.lock().starts.is_empty();
         for action in plan.actions {
             self.apply(action, &plan.exclusive);
         }
         self.vms.begin_starts();
         self.keep_group_folders();
-        self.settle_host(&plan.host);
-        if may_change_vms {
+        let report = self.settle_host(&plan.host);
+        if acts {
             self.observe_vms();
         }
         self.watch_addresses();
@@ -247,7 +282,10 @@ impl Reconciler {
             seen.in_force = revision;
         }
         drop(seen);
-        self.pause()
+        let calm = self.pace.end();
+        let binds = !plan.exclusive.is_empty() || self.enforcer.places_vcpus();
+        let is_calm = !acts && !binds && plan.host.cards.is_empty() && !has_failed(&report);
+        self.pause(if is_calm { calm } else { ALERT })
     }
 
     fn plan(&mut self) -> Plan {
@@ -258,25 +296,34 @@ impl Reconciler {
         plan(&self.store.state().desired, &observed, &report)
     }
 
-    fn pause(&mut self) -> Duration {
+    /// Returns the maximum time until the next round, which is `calm` if nothing is waited for.
+    fn pause(&mut self, calm: Duration) -> Duration {
         let until_test = self.dense.until_test(&self.store.state().desired.host);
         let seen = self.board.lock();
         let unattached = seen.observed.fabric.ports.values().filter(|port| !port.attached).count();
         drop(seen);
         let expects = self.expectation.lasts(unattached, Instant::now());
+        let calm = self.retries.until_next(self.began).map_or(calm, |next| next.max(ALERT).min(calm));
         let pause = if self.enforcer.is_due(Instant::now()) {
             ATTENTIVE
         } else if unattached == 0 && !self.vms.any_stopping() {
-            CALM
+            calm
         } else if Instant::now() < self.attentive_until {
             ATTENTIVE
         } else if self.vms.any_stopping() || expects {
             WAITING
         } else {
-            CALM
+            calm
         };
         until_test.map_or(pause, |until| until.min(pause))
     }
+}
+
+/// Returns whether something for the host has failed that the next round tries again.
+fn has_failed(report: &HostReport) -> bool {
+    !report.unrecorded.is_empty()
+        || !report.device_problems.is_empty()
+        || report.vms.values().any(|vm| vm.group_problem.is_some())
 }
 
 #[cfg(test)]

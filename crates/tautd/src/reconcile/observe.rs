@@ -77,7 +77,7 @@ impl Reconciler {
             inbox.send(Message::Wake);
         });
         if let Err(error) = thread {
-            // The loop observes all processes once a second anyway.
+            // Each round observes all processes anyway.
             tracing::warn!(vm = %name, %error, "its process cannot be watched");
         }
     }

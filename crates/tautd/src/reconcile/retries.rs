@@ -13,6 +13,13 @@ impl Retries {
         self.0.get(operation).is_none_or(|at| at.is_some_and(|at| at <= Instant::now()))
     }
 
+    /// Returns the time until the next pause is over; `None` if there is no pause. Pauses that were
+    /// over at `since` do not count: nobody wants these operations any more.
+    pub(super) fn until_next(&self, since: Instant) -> Option<Duration> {
+        let next = self.0.values().flatten().filter(|at| **at > since).min()?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
     /// Returns whether an operation was never delayed.
     pub(super) fn is_new(&self, operation: &str) -> bool {
         !self.0.contains_key(operation)
@@ -63,6 +70,21 @@ mod tests {
         assert!(!retries.is_due("a/1") && !retries.is_new("a/1") && retries.is_due("b"));
         retries.forget("a/");
         assert!(retries.is_new("a/1") && !retries.is_new("b"));
+    }
+
+    #[test]
+    fn pauses_that_are_over_or_have_no_end_are_not_waited_for() {
+        let mut retries = Retries::default();
+        retries.delay("a", Duration::ZERO);
+        retries.give_up("b");
+        let before = Instant::now();
+        assert_eq!(retries.until_next(before), None);
+        retries.delay("c", Duration::from_secs(3600));
+        retries.delay("d", Duration::from_secs(60));
+        let next = retries.until_next(before).unwrap();
+        assert!(next <= Duration::from_secs(60) && next > Duration::from_secs(50));
+        retries.delay("e", Duration::ZERO);
+        assert_eq!(retries.until_next(before), Some(Duration::ZERO), "it became due meanwhile");
     }
 
     #[test]

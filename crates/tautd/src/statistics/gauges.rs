@@ -27,7 +27,11 @@ pub(super) struct Sums {
 impl Gauges {
     /// Begins a reading of a subject.
     pub(super) fn begin(&mut self, key: &str, since_boot: u64) -> &mut Sums {
-        let sums = self.0.entry(key.to_owned()).or_default();
+        // Most readings are of subjects that are known.
+        if !self.0.contains_key(key) {
+            self.0.insert(key.to_owned(), Sums::default());
+        }
+        let sums = self.0.get_mut(key).expect("it was inserted");
         sums.ms = since_boot.saturating_sub(sums.last.unwrap_or(since_boot));
         sums.last = Some(since_boot);
         sums
@@ -59,7 +63,7 @@ impl Sums {
     }
 
     fn grow(&mut self, number: u8, by: u64) {
-        self.values.grow(&Values::new([(number, by)]));
+        self.values.grow_one(number, by);
     }
 
     /// Returns the sums.

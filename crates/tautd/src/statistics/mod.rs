@@ -1,9 +1,10 @@
 //! Statistics: samples of counters, every second, and averages of any period.
 //!
-//! [`ports`], [`sockets`], [`machines`] and [`host`] say what is read;
-//! [`thread`](self::thread) reads it every second. The samples are in a file of their own beside
-//! the store.
+//! [`ports`], [`sockets`], [`machines`] and [`host`] say what is read; [`existing`] keeps the list
+//! of ports, and [`thread`](self::thread) reads all of it every second. The samples are in a file
+//! of their own beside the store.
 
+mod existing;
 mod gauges;
 mod host;
 mod left_out;

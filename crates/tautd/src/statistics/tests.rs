@@ -19,6 +19,7 @@ struct Daemon {
     dir: TempDir,
     sources: Sources,
     statistics: Statistics,
+    readers: Mutex<thread::Readers>,
 }
 
 /// Opens the samples in a folder. All are kept for a day.
@@ -62,7 +63,9 @@ impl Daemon {
             sources.store.write(|_| Ok(change)).unwrap();
         }
         let statistics = open(dir.path());
-        Self { dir, sources, statistics }
+        // The host has no machines.
+        let readers = Mutex::new(thread::Readers::new(dir.path()));
+        Self { dir, sources, statistics, readers }
     }
 
     /// Sets a counter of the port.
@@ -77,8 +80,7 @@ impl Daemon {
     /// Takes a sample so many seconds after the host's present time.
     fn sample(&self, second: u64) {
         let now = later(second);
-        let mut no_machines = thread::Readers::new(self.dir.path());
-        thread::sample(&self.statistics, &self.sources, &mut no_machines, || now);
+        thread::sample(&self.statistics, &self.sources, &mut self.readers.lock().unwrap(), || now);
     }
 
     /// Returns what the only port has counted up to a second.
@@ -144,6 +146,22 @@ fn a_port_that_is_gone_stays_readable_in_its_time() {
     daemon.sample(100);
     assert_eq!(daemon.counted("2m", 100).unwrap().counters.rx_frames, 9);
     assert_eq!(daemon.counted("1m", 100), None, "it was gone all the time");
+}
+
+#[test]
+fn ports_are_listed_anew_only_after_a_change() {
+    let daemon = Daemon::new();
+    let Sources { store, board, .. } = &daemon.sources;
+    let mut existing = existing::Existing::default();
+    let update = |existing: &mut existing::Existing| {
+        let state = store.state();
+        existing.update(state.revision, &state.desired, &board.lock())
+    };
+    assert!(update(&mut existing) && !update(&mut existing));
+    assert_eq!(existing.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>(), ["external/gen"]);
+    assert!(existing.keys().all(ports::is_key) && existing.sockets.is_empty());
+    store.write(|_| Ok(Change::External(name("gen"), None))).unwrap();
+    assert!(update(&mut existing) && existing.ports.is_empty() && !update(&mut existing));
 }
 
 #[test]

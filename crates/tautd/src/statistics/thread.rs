@@ -11,6 +11,7 @@ use taut_history::{Clocks, History};
 use taut_host::observe::load::Loads;
 use taut_host::observe::processes::{Detail, Found, Needs, Processes};
 
+use super::existing::{Existing, Subject};
 use super::gauges::Gauges;
 use super::left_out::LeftOut;
 use super::machines::{self, Named};
@@ -37,6 +38,9 @@ pub(super) struct Readers {
     left_out: LeftOut,
     loads: Loads,
     gauges: Gauges,
+    existing: Existing,
+    /// Keys of the machines of the last sample.
+    machines: BTreeSet<String>,
 }
 
 impl Readers {
@@ -47,6 +51,8 @@ impl Readers {
             left_out: LeftOut::default(),
             loads: Loads::new(root),
             gauges: Gauges::default(),
+            existing: Existing::default(),
+            machines: BTreeSet::new(),
         }
     }
 }
@@ -87,9 +93,10 @@ pub(super) fn bound(history: &mut History, keys: &BTreeSet<String>) {
 pub(super) fn sample(
     statistics: &Statistics,
     sources: &Sources,
-    Readers { processes, left_out, loads, gauges }: &mut Readers,
+    readers: &mut Readers,
     clocks: impl Fn() -> Clocks,
 ) {
+    let Readers { processes, left_out, loads, gauges, existing, machines: before } = readers;
     let state = sources.store.state();
     let own = machines::own(&sources.board.lock());
     let (found, load) = (processes.read(NEEDS, |pid| own.contains_key(&pid)), loads.read());
@@ -98,14 +105,14 @@ pub(super) fn sample(
         sources.store.event(level, host::KEY, kind, &message);
     }
     let read_at = clocks();
-    let (existing, named): (Vec<_>, Vec<_>) = {
+    let (have_changed, named): (bool, Vec<_>) = {
         let seen = sources.board.lock();
         // Before the first observation no VM is known to be taut's.
         let is_observed = seen.reconciled > 0 || state.revision == 0;
         let own = machines::own(&seen);
         let named = |machine| Named::of(machine, &own).filter(|_| is_observed);
         let named = machines.iter().map(named).collect();
-        (ports::existing(&state.desired, &seen), named)
+        (existing.update(state.revision, &state.desired, &seen), named)
     };
     let mut keys = BTreeSet::new();
     let named = machines.into_iter().zip(named).filter_map(|(machine, named)| Some((machine, named?)));
@@ -113,24 +120,20 @@ pub(super) fn sample(
     if let Ok(history) = &mut *statistics.lock() {
         // Others may have kept the lock for a while.
         let now = clocks();
-        for (owner, port) in existing {
-            let key = ports::key(port, &owner);
-            match sources.counters.port_words(port) {
-                Ok(words) => history.record(now.since_boot, &key, &owner, &ports::reading(&words)),
-                Err(error) => tracing::warn!(owner, %error, "a port's counters cannot be read"),
+        for Subject { key, name, port } in &existing.ports {
+            match sources.counters.port_words(*port) {
+                Ok(words) => history.record(now.since_boot, key, name, &ports::reading(&words)),
+                Err(error) => tracing::warn!(owner = name, %error, "a port's counters cannot be read"),
             }
-            keys.insert(key);
         }
-        for (vm, port) in sockets::existing(&state.desired) {
-            let key = sockets::key(port, &vm);
-            match sources.counters.port_words(port) {
+        for Subject { key, name, port } in &existing.sockets {
+            match sources.counters.port_words(*port) {
                 Ok(words) => {
-                    let reading = sockets::reading(&words, gauges.begin(&key, now.since_boot));
-                    history.record(now.since_boot, &key, &vm, &reading);
+                    let reading = sockets::reading(&words, gauges.begin(key, now.since_boot));
+                    history.record(now.since_boot, key, name, &reading);
                 }
-                Err(error) => tracing::warn!(vm, %error, "a VM's VMCI counters cannot be read"),
+                Err(error) => tracing::warn!(vm = name, %error, "a VM's VMCI counters cannot be read"),
             }
-            keys.insert(key);
         }
         for (machine, Named { key, name }) in &named {
             let reading = machines::reading(machine, gauges.begin(key, read_at.since_boot));
@@ -138,10 +141,14 @@ pub(super) fn sample(
         }
         let reading = host::reading(&load, gauges.begin(host::KEY, read_at.since_boot));
         history.record(read_at.since_boot, host::KEY, host::KEY, &reading);
-        keys.insert(host::KEY.to_owned());
-        history.end_others(|key| keys.contains(key));
-        bound(history, &keys);
-        gauges.keep(&keys);
+        if have_changed || keys != *before {
+            let all = existing.keys().chain([host::KEY]).map(str::to_owned);
+            let all: BTreeSet<_> = all.chain(keys.iter().cloned()).collect();
+            history.end_others(|key| all.contains(key));
+            bound(history, &all);
+            gauges.keep(&all);
+        }
+        *before = keys;
     }
     let processes = named.iter().map(|(machine, named)| (named.key.clone(), machine.pid)).collect();
     *statistics.running() = Running { processes, times: machines::times(named), left_out: machines_left_out };

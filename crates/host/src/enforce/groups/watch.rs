@@ -14,8 +14,9 @@ use crate::kernel::descriptors;
 
 /// Time between two looks at processes that run.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Most processes in a look. With 200 processes, each is looked at every 7 s.
-const MOST: usize = 32;
+/// Processes that are looked at for each [`INTERVAL`] since the last look. Each of 200 processes is
+/// looked at every 7 s, however long the time between two looks is.
+const EACH: u128 = 32;
 
 /// The limits that processes have reached, as last seen.
 #[derive(Debug, Default)]
@@ -27,11 +28,14 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Returns the processes that are looked at next, of all that run.
-    fn next_batch(&mut self, all: &BTreeSet<(Name, u32)>) -> BTreeSet<(Name, u32)> {
+    /// Returns the processes that are looked at now, of all that run.
+    fn next_batch(&mut self, all: &BTreeSet<(Name, u32)>, now: Instant) -> BTreeSet<(Name, u32)> {
+        let since = self.at.map_or(INTERVAL, |at| now.saturating_duration_since(at));
+        let most = EACH * since.as_millis() / INTERVAL.as_millis();
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         let after_last = |process: &&(Name, u32)| self.last.as_ref().is_some_and(|last| *process > last);
         let batch: Vec<_> =
-            all.iter().filter(after_last).chain(all).take(MOST.min(all.len())).cloned().collect();
+            all.iter().filter(after_last).chain(all).take(most.min(all.len())).cloned().collect();
         self.last = batch.last().cloned();
         batch.into_iter().collect()
     }
@@ -44,7 +48,7 @@ impl Groups {
         let wanted = by_group(&wanted(plan));
         let is_due = self.watched.at.is_none_or(|at| now.saturating_duration_since(at) >= INTERVAL);
         let batch = if is_due {
-            self.watched.next_batch(&wanted.values().map(|vm| (vm.name.clone(), vm.pid)).collect())
+            self.watched.next_batch(&wanted.values().map(|vm| (vm.name.clone(), vm.pid)).collect(), now)
         } else {
             BTreeSet::new()
         };
@@ -89,11 +93,16 @@ mod tests {
         let process = |pid: u32| ("vm".parse::<Name>().unwrap(), pid);
         let mut watched = Watched::default();
         let few: BTreeSet<_> = (0..5).map(process).collect();
-        assert!((0..3).all(|_| watched.next_batch(&few) == few));
+        let begin = Instant::now();
+        assert!((0..3).all(|_| watched.next_batch(&few, begin) == few));
         let many: BTreeSet<_> = (0..200).map(process).collect();
-        let turns: Vec<_> = (0..7).map(|_| watched.next_batch(&many)).collect();
-        assert!(turns.iter().all(|turn| turn.len() == MOST));
+        let turns: Vec<_> = (0..7).map(|_| watched.next_batch(&many, begin)).collect();
+        assert!(turns.iter().all(|turn| turn.len() == 32));
         assert_eq!(turns.into_iter().flatten().collect::<BTreeSet<_>>(), many);
-        assert_eq!(watched.next_batch(&BTreeSet::new()), BTreeSet::new());
+        watched.at = Some(begin);
+        let after = |ms| begin + Duration::from_millis(ms);
+        assert_eq!(watched.next_batch(&many, after(1500)).len(), 48, "the last look is longer ago");
+        assert_eq!(watched.next_batch(&many, after(60_000)), many);
+        assert_eq!(watched.next_batch(&BTreeSet::new(), after(1000)), BTreeSet::new());
     }
 }
