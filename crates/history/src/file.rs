@@ -23,6 +23,9 @@ const WITHOUT_TAILS: i64 = 1;
 /// Memory for pages of the file, as a negative number of KiB. The kernel caches the file besides.
 const CACHE: i64 = -512;
 
+/// Statements that stay prepared: more than this module has.
+const STATEMENTS: usize = 32;
+
 const TABLES: &str = "
     CREATE TABLE subjects (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, name TEXT NOT NULL,
         earlier BLOB NOT NULL) STRICT;
@@ -189,6 +192,7 @@ impl File {
             db.pragma_update(None, "journal_mode", "wal")?;
             db.pragma_update(None, "synchronous", "normal")?;
             db.pragma_update(None, "cache_size", CACHE)?;
+            db.set_prepared_statement_cache_capacity(STATEMENTS);
             db.pragma_query_value(None, "user_version", |row| row.get(0))
         };
         let found: i64 = prepare().map_err(failed)?;
@@ -262,9 +266,10 @@ impl File {
             let transaction = self.db.transaction()?;
             insert(&transaction, news)?;
             forget(&transaction, &news.forgotten)?;
-            transaction.execute("DELETE FROM timeline", [])?;
+            transaction.prepare_cached("DELETE FROM timeline")?.execute([])?;
             let Mark { boot, base, last } = mark;
-            transaction.execute("INSERT INTO timeline VALUES (?1, ?2, ?3)", params![boot, base, last])?;
+            let sql = "INSERT INTO timeline VALUES (?1, ?2, ?3)";
+            transaction.prepare_cached(sql)?.execute(params![boot, base, last])?;
             transaction.commit()
         };
         let written = write();

@@ -38,7 +38,8 @@ impl Lab<'_> {
     }
 
     /// Lines of a VM's file that boot an image directly. Fails if the image is not made, or has
-    /// another build of the agent than the programs: figures of two builds say nothing about either.
+    /// another build of the agent than the programs: figures of two builds say nothing about
+    /// either.
     pub fn boot_of(&mut self, image: &str) -> Measured<String> {
         let folder = self.setup.images.join(image);
         if !self.machine.exists(&folder.join("info.json")) {

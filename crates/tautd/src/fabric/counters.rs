@@ -42,9 +42,10 @@ impl Counters {
         Ok(PortCounters::from_words(&self.words(port_base(port))?))
     }
 
-    /// Reads all words of a port.
-    pub(crate) fn port_words(&self, port: PortId) -> io::Result<[u64; PORT_WORDS]> {
-        self.words(port_base(port))
+    /// Reads all words of the ports up to `last` at once.
+    pub(crate) fn read_all(&self, last: PortId, all: &mut AllPorts) -> io::Result<()> {
+        all.0.resize((port_base(last) + PORT_WORDS) * 8, 0);
+        self.0.read_exact_at(&mut all.0, 0)
     }
 
     /// Reads a VMCI device's counters.
@@ -79,6 +80,17 @@ impl Counters {
     }
 }
 
+/// Words of all ports, as last read. The next reading uses the same memory.
+#[derive(Debug, Default)]
+pub(crate) struct AllPorts(Vec<u8>);
+
+impl AllPorts {
+    /// Returns the words of a port; zeros if it was not read.
+    pub(crate) fn words(&self, port: PortId) -> [u64; PORT_WORDS] {
+        self.0.get(port_base(port) * 8..).map_or([0; PORT_WORDS], words_of)
+    }
+}
+
 /// The words in bytes of the file.
 fn words_of<const N: usize>(bytes: &[u8]) -> [u64; N] {
     let mut words = [0; N];
@@ -106,6 +118,18 @@ mod tests {
         assert!(path.metadata().unwrap().blocks() * 512 >= FILE_SIZE);
         assert_eq!(counters.read(PortId(7)).unwrap(), PortCounters::default());
         assert_eq!(counters.connections().unwrap(), []);
+    }
+
+    #[test]
+    fn all_ports_are_read_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let counters = Counters::open(&dir.path().join("counters")).unwrap();
+        let at = (port_base(PortId(7)) + 5) as u64 * 8;
+        counters.file().write_all_at(&9_u64.to_le_bytes(), at).unwrap();
+        let mut all = AllPorts::default();
+        counters.read_all(PortId(7), &mut all).unwrap();
+        assert_eq!((all.words(PortId(7))[5], all.words(PortId(7))[4], all.words(PortId(6))[5]), (9, 0, 0));
+        assert_eq!(all.words(PortId(8)), [0; PORT_WORDS]);
     }
 
     #[test]

@@ -44,6 +44,11 @@ impl Existing {
         true
     }
 
+    /// Returns the port or device with the highest number.
+    pub(super) fn last(&self) -> Option<PortId> {
+        self.ports.iter().chain(&self.sockets).map(|subject| subject.port).max()
+    }
+
     /// Returns the keys of ports and devices.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         self.ports.iter().chain(&self.sockets).map(|subject| subject.key.as_str())

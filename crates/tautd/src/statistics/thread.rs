@@ -16,6 +16,7 @@ use super::gauges::Gauges;
 use super::left_out::LeftOut;
 use super::machines::{self, Named};
 use super::{Running, Sources, Statistics, clocks, host, ports, sockets};
+use crate::fabric::counters::AllPorts;
 
 /// Time between two samples in ms.
 const EVERY: u64 = 1000;
@@ -39,6 +40,7 @@ pub(super) struct Readers {
     loads: Loads,
     gauges: Gauges,
     existing: Existing,
+    counters: AllPorts,
     /// Keys of the machines of the last sample.
     machines: BTreeSet<String>,
 }
@@ -52,6 +54,7 @@ impl Readers {
             loads: Loads::new(root),
             gauges: Gauges::default(),
             existing: Existing::default(),
+            counters: AllPorts::default(),
             machines: BTreeSet::new(),
         }
     }
@@ -96,7 +99,7 @@ pub(super) fn sample(
     readers: &mut Readers,
     clocks: impl Fn() -> Clocks,
 ) {
-    let Readers { processes, left_out, loads, gauges, existing, machines: before } = readers;
+    let Readers { processes, left_out, loads, gauges, existing, counters, machines: before } = readers;
     let state = sources.store.state();
     let own = machines::own(&sources.board.lock());
     let (found, load) = (processes.read(NEEDS, |pid| own.contains_key(&pid)), loads.read());
@@ -120,20 +123,18 @@ pub(super) fn sample(
     if let Ok(history) = &mut *statistics.lock() {
         // Others may have kept the lock for a while.
         let now = clocks();
-        for Subject { key, name, port } in &existing.ports {
-            match sources.counters.port_words(*port) {
-                Ok(words) => history.record(now.since_boot, key, name, &ports::reading(&words)),
-                Err(error) => tracing::warn!(owner = name, %error, "a port's counters cannot be read"),
-            }
-        }
-        for Subject { key, name, port } in &existing.sockets {
-            match sources.counters.port_words(*port) {
-                Ok(words) => {
-                    let reading = sockets::reading(&words, gauges.begin(key, now.since_boot));
+        match existing.last().map_or(Ok(()), |last| sources.counters.read_all(last, counters)) {
+            Ok(()) => {
+                for Subject { key, name, port } in &existing.ports {
+                    history.record(now.since_boot, key, name, &ports::reading(&counters.words(*port)));
+                }
+                for Subject { key, name, port } in &existing.sockets {
+                    let sums = gauges.begin(key, now.since_boot);
+                    let reading = sockets::reading(&counters.words(*port), sums);
                     history.record(now.since_boot, key, name, &reading);
                 }
-                Err(error) => tracing::warn!(vm = name, %error, "a VM's VMCI counters cannot be read"),
             }
+            Err(error) => tracing::warn!(%error, "the counters of ports cannot be read"),
         }
         for (machine, Named { key, name }) in &named {
             let reading = machines::reading(machine, gauges.begin(key, read_at.since_boot));

@@ -9,7 +9,7 @@ use taut_api::enforcement::{HostPlan, HostReport, LimitKind, ProcessLimits};
 
 use super::Groups;
 use super::wanted::{Wanted, wanted};
-use crate::kernel::cgroup::controller::Controller;
+use crate::kernel::cgroup::controller::{Controller, Listed};
 use crate::kernel::cgroup::limits::{self, Unlimited};
 use crate::ledger::LedgerError;
 
@@ -88,8 +88,9 @@ impl Groups {
         let why = "its control group could not be recorded; hint: make room in the state directory";
         for vm in wanted(plan).iter().filter(|vm| vm.limits.is_some()) {
             let mut unlimited = self.without_controller(vm);
+            let listed = Listed::of(&self.root, vm.pid);
             for controller in self.controllers_for(slice::from_ref(vm)) {
-                let dir = controller.group(&self.root, vm.pid, &vm.group());
+                let dir = controller.group(&listed, &vm.group());
                 if dir.is_some_and(|dir| !self.record.made.contains_key(&dir)) {
                     unlimited.extend(kind_of(controller).map(|kind| (kind, why.to_owned())));
                 }

@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use taut_api::enforcement::{Controllers, Hierarchy, HostPlan, HostReport};
 
-use crate::kernel::cgroup::controller::{self, Controller, is_group_of_v2};
+use crate::kernel::cgroup::controller::{self, Controller, Listed, is_group_of_v2};
 use crate::kernel::cgroup::limits::{Unlimited, allow_swap};
 use crate::kernel::cgroup::{disk, dissolve, members, put};
 use crate::ledger::record::GroupRecord;
@@ -107,8 +107,12 @@ impl Groups {
     pub(super) fn arriving(&self, plan: &HostPlan) -> Vec<u32> {
         let Some(cpu) = self.cpu_of_v1() else { return Vec::new() };
         let moves = |vm: &Wanted<'_>| {
-            let dir = cpu.group(&self.root, vm.pid, &vm.group());
-            vm.needs(cpu) && dir.is_some() && dir != cpu.home(&self.root, vm.pid)
+            if !vm.needs(cpu) {
+                return false;
+            }
+            let listed = Listed::of(&self.root, vm.pid);
+            let dir = cpu.group(&listed, &vm.group());
+            dir.is_some() && dir != cpu.home(&listed)
         };
         wanted(plan).into_iter().filter(moves).map(|vm| vm.pid).collect()
     }
@@ -125,8 +129,13 @@ impl Groups {
     fn is_wanted(&self, dir: &Path, wanted: &BTreeMap<String, Wanted<'_>>) -> bool {
         let name = dir.file_name().and_then(OsStr::to_str);
         let Some(vm) = name.and_then(|name| wanted.get(name)) else { return false };
+        self.v1_of(dir).is_none_or(|controller| vm.needs(controller))
+    }
+
+    /// Returns the controller of cgroup v1 in whose hierarchy a folder is.
+    fn v1_of(&self, dir: &Path) -> Option<&Controller> {
         let mut v1 = self.all_controllers().filter(|found| found.version() == Hierarchy::V1);
-        v1.find(|found| dir.starts_with(&found.base)).is_none_or(|controller| vm.needs(controller))
+        v1.find(|found| dir.starts_with(&found.base))
     }
 
     fn cpu_of_v1(&self) -> Option<&Controller> {
@@ -182,13 +191,14 @@ impl Groups {
     /// Records the groups that are about to be made, and the controllers about to be enabled.
     fn record_before(&mut self, wanted: &[Wanted<'_>]) -> Result<(), LedgerError> {
         let mut next = self.record.clone();
+        let wanted_groups: Vec<_> = wanted.iter().map(|vm| (vm, Listed::of(&self.root, vm.pid))).collect();
         for controller in self.controllers_for(wanted) {
             if let Some((folder, names)) = controller.to_switch_on() {
                 next.switched_on.entry(folder).or_default().extend(names);
             }
-            for vm in wanted.iter().filter(|vm| vm.needs(controller)) {
-                if let Some(home) = controller.home(&self.root, vm.pid)
-                    && let Some(dir) = controller.group(&self.root, vm.pid, &vm.group())
+            for (vm, listed) in wanted_groups.iter().filter(|(vm, _)| vm.needs(controller)) {
+                if let Some(home) = controller.home(listed)
+                    && let Some(dir) = controller.group(listed, &vm.group())
                     && home != dir
                 {
                     next.made.entry(dir).or_insert(home);
@@ -241,7 +251,7 @@ impl Groups {
     /// Returns why the weight of a VM's disk has no effect.
     fn weightless(&self, disk: &Controller, vm: &Wanted<'_>) -> Option<String> {
         vm.settings?.disk_shares?;
-        let dir = disk.group(&self.root, vm.pid, &vm.group())?;
+        let dir = disk.group(&Listed::of(&self.root, vm.pid), &vm.group())?;
         disk::weightless(&self.root, disk, &dir)
     }
 
@@ -249,8 +259,10 @@ impl Groups {
     fn put(&self, vm: &Wanted<'_>) -> Shortfall {
         let mut short = Shortfall { unlimited: self.without_controller(vm), ..Shortfall::default() };
         let mut entered = BTreeSet::new();
+        // Entering a group of one hierarchy leaves the groups of the others as they are.
+        let listed = Listed::of(&self.root, vm.pid);
         for controller in self.controllers_for(std::slice::from_ref(vm)) {
-            let Some(dir) = controller.group(&self.root, vm.pid, &vm.group()) else { continue };
+            let Some(dir) = controller.group(&listed, &vm.group()) else { continue };
             if !dir.exists() && !self.record.made.contains_key(&dir) {
                 // The process has begun to end since the groups were recorded: cgroup v1 then names
                 // the root as its group. A group made there would never be removed.
@@ -262,7 +274,7 @@ impl Groups {
                 if set.is_err() && kind_of(controller).is_none() {
                     return set;
                 }
-                if !entered.contains(&dir) && controller.home(&self.root, vm.pid).as_ref() != Some(&dir) {
+                if !entered.contains(&dir) && controller.home(&listed).as_ref() != Some(&dir) {
                     (self.enter)(&dir, vm.pid).map_err(|error| cannot(&dir.join(PROCS), &error))?;
                 }
                 entered.insert(dir.clone());
@@ -274,14 +286,15 @@ impl Groups {
                 short.problem = short.problem.or_else(|| vm.settings.map(|_| problem));
             }
         }
-        self.neutralize(vm);
+        self.neutralize(vm, &listed);
         short
     }
 
-    /// Takes back the shares and reservations of a group that remains for its limits only.
-    fn neutralize(&self, vm: &Wanted<'_>) {
+    /// Takes back the shares and reservations of a group that remains for its limits only. `listed`
+    /// are the groups that the VM's process had before it entered this one.
+    fn neutralize(&self, vm: &Wanted<'_>, listed: &Listed) {
         for controller in self.all_controllers().filter(|_| vm.settings.is_none()) {
-            let Some(dir) = controller.group(&self.root, vm.pid, &vm.group()) else { continue };
+            let Some(dir) = controller.group(listed, &vm.group()) else { continue };
             for (file, value) in controller.neutral_values() {
                 let path = dir.join(file);
                 if path.exists() {

@@ -5,7 +5,7 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use taut_api::Name;
-use taut_api::enforcement::{HostPlan, HostReport, LimitHits};
+use taut_api::enforcement::{Hierarchy, HostPlan, HostReport, LimitHits};
 
 use super::Groups;
 use super::wanted::{by_group, wanted};
@@ -60,7 +60,10 @@ impl Groups {
             if self.is_wanted(dir, &wanted) && !batch.contains(&of) {
                 continue;
             }
-            let hits = limits::hits(dir);
+            let hits = match self.v1_of(dir) {
+                Some(controller) => limits::hits(Hierarchy::V1, controller.name, dir),
+                None => limits::hits(Hierarchy::V2, "", dir),
+            };
             let all = seen.entry(of).or_default();
             all.memory = all.memory.or(hits.memory);
             all.processes = all.processes.or(hits.processes);

@@ -25,6 +25,22 @@ pub(crate) struct Controller {
     pub(crate) base: PathBuf,
 }
 
+/// The control groups of a process or thread, one for each hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listed(String);
+
+impl Listed {
+    /// Reads the groups of a process. One that has ended is in none.
+    pub(crate) fn of(root: &Path, pid: u32) -> Self {
+        Self::read(&root.join(format!("proc/{pid}/cgroup")))
+    }
+
+    /// Reads a file `cgroup` in the folder of a process or thread.
+    pub(crate) fn read(file: &Path) -> Self {
+        Self(fs::read_to_string(file).unwrap_or_default())
+    }
+}
+
 impl Controller {
     /// Finds the controller `cpu`, `memory`, `cpuset`, `pids` or `io` (`blkio` in cgroup v1). A
     /// hierarchy of its own takes precedence, since the kernel attaches a controller to one
@@ -62,36 +78,29 @@ impl Controller {
         self.version
     }
 
-    /// Returns the folder of the group that a process is in.
-    pub(crate) fn home(&self, root: &Path, pid: u32) -> Option<PathBuf> {
-        self.group_in(&root.join(format!("proc/{pid}/cgroup")))
-    }
-
-    /// Returns the folder of the group that a file names: `cgroup` in the folder of a process or
-    /// of a thread.
-    pub(crate) fn group_in(&self, listed: &Path) -> Option<PathBuf> {
-        let text = fs::read_to_string(listed).ok()?;
-        let path = text.lines().find_map(|line| {
+    /// Returns the folder of the group that a process or thread is in.
+    pub(crate) fn home(&self, listed: &Listed) -> Option<PathBuf> {
+        let path = listed.0.lines().find_map(|line| {
             let (_, rest) = line.split_once(':')?;
             let (names, path) = rest.split_once(':')?;
             let mine = match self.version {
                 Hierarchy::V1 => names.split(',').any(|name| name == self.name),
                 Hierarchy::V2 | Hierarchy::None => names.is_empty(),
             };
-            mine.then(|| path.trim_start_matches('/').to_owned())
+            mine.then(|| path.trim_start_matches('/'))
         })?;
         // A group outside this mount belongs to another namespace; the root is the nearest to it.
-        let folder = self.mount().join(&path);
+        let folder = self.mount().join(path);
         Some(if path.is_empty() || !folder.exists() { self.mount() } else { folder })
     }
 
     /// Returns the folder of a VM's group: below the process's own group (v1), or in the scope
     /// (v2).
-    pub(crate) fn group(&self, root: &Path, pid: u32, name: &str) -> Option<PathBuf> {
+    pub(crate) fn group(&self, listed: &Listed, name: &str) -> Option<PathBuf> {
         match self.version {
             Hierarchy::V2 | Hierarchy::None => Some(self.base.join(name)),
             Hierarchy::V1 => {
-                let home = self.home(root, pid)?;
+                let home = self.home(listed)?;
                 Some(if home.ends_with(name) { home } else { home.join(name) })
             }
         }

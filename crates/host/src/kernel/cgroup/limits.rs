@@ -25,6 +25,8 @@ const MEMORY: &str = "memory.max";
 pub(crate) const SWAP: &str = "memory.swap.max";
 /// With 1, the kernel ends all processes of a group together (cgroup v2).
 const TOGETHER: &str = "memory.oom.group";
+/// Number of processes that the kernel has ended, in both versions.
+const KILLED: &str = "oom_kill";
 /// Limit of processes and threads in both versions.
 const PROCESSES: &str = "pids.max";
 
@@ -40,10 +42,13 @@ pub(crate) fn set(
     limits: &ProcessLimits,
     no_swap: bool,
 ) -> Vec<Unlimited> {
-    let memory = limits.memory.0 + if charges_huge_pages(root) { limits.huge.0 } else { 0 };
-    let memory = pages(memory);
+    let memory = || {
+        let is_charged = limits.huge.0 > 0 && charges_huge_pages(root);
+        pages(limits.memory.0 + if is_charged { limits.huge.0 } else { 0 })
+    };
     match (controller.name, controller.version()) {
         ("memory", Hierarchy::V1) => {
+            let memory = memory();
             // The kernel refuses a limit of memory above that of both, and one of both below that
             // of memory. So a limit that grows succeeds in the second attempt.
             let _ = put(&dir.join(MEMORY_V1), &memory);
@@ -52,6 +57,7 @@ pub(crate) fn set(
             memory.into_iter().chain(swap).collect()
         }
         ("memory", Hierarchy::V2) => {
+            let memory = memory();
             let swap = limit_swap(root, &dir.join(SWAP), if no_swap { "0" } else { &memory });
             let memory = put(&dir.join(MEMORY), &memory).and_then(|()| put(&dir.join(TOGETHER), "1"));
             failed(LimitKind::Memory, dir, MEMORY, memory).into_iter().chain(swap).collect()
@@ -114,41 +120,55 @@ fn charges_huge_pages(root: &Path) -> bool {
     mounts.lines().any(|line| line.contains(" cgroup2 ") && line.contains("memory_hugetlb_accounting"))
 }
 
-/// Reads from a group's folder which limits its processes have reached.
-pub(crate) fn hits(dir: &Path) -> LimitHits {
-    let number = |file: &str| fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok();
-    let field = |file: &str, name: &str| {
-        let text = fs::read_to_string(dir.join(file)).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line?.trim().parse::<u64>().ok()
+/// Reads from a group's folder which limits its processes have reached. `version` is that of the
+/// hierarchy. With cgroup v1, the group is that of the controller `name`.
+pub(crate) fn hits(version: Hierarchy, name: &str, dir: &Path) -> LimitHits {
+    let is_for = |controller: &str| version != Hierarchy::V1 || controller == name;
+    let memory = || match version {
+        Hierarchy::V1 => killed_v1(dir),
+        Hierarchy::V2 | Hierarchy::None => killed_v2(dir),
     };
-    let hit = |count: Option<u64>, limit: &dyn Fn() -> Option<u64>| {
-        let count = count.filter(|count| *count > 0)?;
-        Some(LimitHit { count, limit: limit().unwrap_or(0) })
+    let hit = |count: u64, limit: &[&str]| LimitHit {
+        count,
+        limit: limit.iter().find_map(|file| number(dir, file)).unwrap_or(0),
     };
-    // The kernel also ends processes while the host has no memory left. Then the group has not
-    // reached its own limit.
-    let reached = |file, name| field(file, name).filter(|reached| *reached > 0);
-    let killed = "oom_kill";
-    let v2 = reached("memory.events", "oom").and_then(|_| field("memory.events", killed));
-    let v1 = || {
-        // Only a group of the memory controller has this file.
-        //
-        // The limit of memory and swap together has the same value, and is reached first. Recent
-        // kernels do not count its failures.
-        let failed = number("memory.failcnt")? > 0;
-        let full = |(most, limit)| {
-            number(most).zip(number(limit)).is_some_and(|(most, limit)| most + CHARGE >= limit)
-        };
-        let reached = failed || [MOST_V1, MOST_SWAP_V1].into_iter().any(full);
-        reached.then(|| field("memory.oom_control", killed)).flatten()
-    };
-    let memory = v2.or_else(v1);
+    let memory = is_for("memory").then(memory).flatten();
+    let processes = is_for("pids").then(|| field(dir, "pids.events", "max")).flatten();
     LimitHits {
-        memory: hit(memory, &|| number(MEMORY).or_else(|| number(MEMORY_V1))),
-        processes: hit(field("pids.events", "max"), &|| number(PROCESSES)),
+        memory: memory.filter(|count| *count > 0).map(|count| hit(count, &[MEMORY, MEMORY_V1])),
+        processes: processes.filter(|count| *count > 0).map(|count| hit(count, &[PROCESSES])),
         descriptors: None,
     }
+}
+
+/// Returns the number of processes that the kernel has ended because the group had reached its
+/// limit of memory (cgroup v2). The kernel also ends processes while the host has no memory left.
+/// Then the group has not reached its own limit.
+fn killed_v2(dir: &Path) -> Option<u64> {
+    field(dir, "memory.events", "oom").filter(|reached| *reached > 0)?;
+    field(dir, "memory.events", KILLED)
+}
+
+/// Returns the same with cgroup v1.
+fn killed_v1(dir: &Path) -> Option<u64> {
+    // The limit of memory and swap together has the same value, and is reached first. Recent kernels
+    // do not count its failures.
+    let failed = number(dir, "memory.failcnt")? > 0;
+    let is_full = |(most, limit)| Some(number(dir, most)?.saturating_add(CHARGE) >= number(dir, limit)?);
+    let reached = failed || is_full(MOST_SWAP_V1).or_else(|| is_full(MOST_V1)).unwrap_or(false);
+    reached.then(|| field(dir, "memory.oom_control", KILLED)).flatten()
+}
+
+/// Reads the number that a group's file has.
+fn number(dir: &Path, file: &str) -> Option<u64> {
+    fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok()
+}
+
+/// Reads the number after a name in a group's file.
+fn field(dir: &Path, file: &str, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(dir.join(file)).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -172,7 +192,7 @@ mod tests {
             ("pids.events", "max 3\n"),
             ("pids.max", "80\n"),
         ]);
-        let hits = hits(dir.path());
+        let hits = hits(Hierarchy::V2, "memory", dir.path());
         assert_eq!(hits.memory, Some(LimitHit { count: 2, limit: 4096 }));
         assert_eq!(hits.processes, Some(LimitHit { count: 3, limit: 80 }));
     }
@@ -180,19 +200,22 @@ mod tests {
     #[test]
     fn a_process_that_the_host_ended_for_lack_of_memory_has_not_reached_its_limit() {
         let v2 = dir(&[("memory.events", "max 0\noom 0\noom_kill 1\n"), ("pids.events", "max 0\n")]);
-        assert_eq!(hits(v2.path()), LimitHits::default());
+        assert_eq!(hits(Hierarchy::V2, "pids", v2.path()), LimitHits::default());
         let control = "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n";
         let files = [("memory.oom_control", control), ("memory.limit_in_bytes", "4096\n")];
         let v1 = dir(&[&files[..], &[("memory.failcnt", "0\n")]].concat());
-        assert_eq!(hits(v1.path()), LimitHits::default());
+        assert_eq!(hits(Hierarchy::V1, "memory", v1.path()), LimitHits::default());
         let most = ("memory.memsw.max_usage_in_bytes", "1048576\n");
         let none = ("memory.failcnt", "0\n");
         let roomy = dir(&[&files[..], &[none, most, ("memory.memsw.limit_in_bytes", "2097152\n")]].concat());
-        assert_eq!(hits(roomy.path()), LimitHits::default());
+        assert_eq!(hits(Hierarchy::V1, "memory", roomy.path()), LimitHits::default());
         let full = [none, most, ("memory.memsw.limit_in_bytes", "1048576\n")];
         for reached in [&[("memory.failcnt", "7\n")][..], &full] {
             let v1 = dir(&[&files[..], reached].concat());
-            assert_eq!(hits(v1.path()).memory, Some(LimitHit { count: 1, limit: 4096 }));
+            assert_eq!(
+                hits(Hierarchy::V1, "memory", v1.path()).memory,
+                Some(LimitHit { count: 1, limit: 4096 })
+            );
         }
     }
 }

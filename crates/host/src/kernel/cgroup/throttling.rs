@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::controller::Controller;
+use super::controller::{Controller, Listed};
 
 /// Returns the folders of the groups whose limits apply to a process or thread: its own group and
 /// those above it, without the root and without slices. A slice holds many programs, so its time
 /// would not be that of one. `listed` is the file `cgroup` in the folder of the process or thread.
 pub(crate) fn limiting(cpu: &Controller, listed: &Path) -> BTreeSet<PathBuf> {
-    let Some(folder) = cpu.group_in(listed) else { return BTreeSet::new() };
+    let Some(folder) = cpu.home(&Listed::read(listed)) else { return BTreeSet::new() };
     let root = cpu.mount();
     let is_own = |folder: &&Path| {
         let is_slice = folder.extension().is_some_and(|extension| extension == "slice");

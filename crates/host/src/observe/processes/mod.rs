@@ -299,7 +299,7 @@ impl Known {
         let Identity { started, name, uuid } = self.machine.clone()?;
         let is_due = is_looked_at(self.looks) || groups::is_due(self.looks, pid);
         // The kernel takes memory from machines that do not run as well.
-        if is_due || self.threads.may_have_run() {
+        if is_due || usage::is_due(self.looks, pid) || self.threads.may_have_run() {
             self.usage.outdate();
         }
         let (groups, threads) = (&mut self.groups, &self.threads);
