@@ -6,6 +6,7 @@
 mod blocked;
 mod deferred;
 mod faults;
+mod peek;
 mod pieces;
 mod shared;
 mod threads;
@@ -29,6 +30,7 @@ pub(crate) use deferred::{
     Directly, Handled, Handling, Undisturbed, defer, defer_signals, restarts, thread_is_new,
 };
 pub(crate) use faults::{FAULTS, are_faults_handled, faults_are_handled, look_for_fault_handlers};
+pub(crate) use peek::{MOST_COUNTED, count_unread};
 pub(crate) use pieces::{Pieces, Room};
 pub(crate) use shared::{Lock, Locked, Record, process_is_new, records};
 pub(crate) use threads::{after_fork, around_fork, at_end_of_thread, start_thread};

@@ -19,6 +19,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("sendfile_and_splice", sendfile_and_splice),
     ("end_of_the_other_side", end_of_the_other_side),
     ("peeked_and_truncated", peeked_and_truncated),
+    ("many_unread", many_unread),
     ("broken_pipe", broken_pipe),
 ];
 
@@ -152,6 +153,23 @@ fn peeked_and_truncated() {
     println!("peeked all: {:?} {buffer:?}", recv(fd, &mut buffer, flags));
     println!("discarded: {:?}", recv(fd, &mut buffer, libc::MSG_TRUNC));
     println!("discarded: {:?}", recv(fd, &mut buffer, libc::MSG_TRUNC));
+}
+
+fn many_unread() {
+    const LEN: usize = 60_000;
+    let (client, mut server) = pair();
+    let fd = client.as_raw_fd();
+    server.write_all(&pattern(LEN as u32)).unwrap();
+    let all_there = (0..2000).any(|_| {
+        thread::sleep(Duration::from_millis(5));
+        usize::try_from(unread(fd)) == Ok(LEN)
+    });
+    println!("all are counted: {all_there}");
+    let mut buffer = vec![0; 2 * LEN];
+    println!("peeked: {:?}", recv(fd, &mut buffer, libc::MSG_TRUNC | libc::MSG_PEEK));
+    println!("peeked: {:?}", recv(fd, &mut buffer[..LEN - 7], libc::MSG_TRUNC | libc::MSG_PEEK));
+    println!("received: {:?} {}", recv(fd, &mut buffer, 0), buffer[..LEN] == pattern(LEN as u32));
+    println!("left: {}", unread(fd));
 }
 
 fn broken_pipe() {

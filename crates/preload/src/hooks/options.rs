@@ -4,7 +4,6 @@ use std::ffi::{c_int, c_ulong, c_void};
 
 use libc::socklen_t;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 
 use super::{fail, guard};
 use crate::datagram;
@@ -12,7 +11,7 @@ use crate::lookup::{connection, listener};
 use crate::options::{Get, Set, get, receive_buffer, set, tcp_info};
 use crate::say::complain;
 use crate::state::{TABLE, owns};
-use crate::sys::{at, errno, option};
+use crate::sys::{MOST_COUNTED, count_unread, errno, option};
 use crate::table::{Connection, Held};
 use crate::{adopt, descriptors, gather, real, rings};
 
@@ -243,9 +242,8 @@ fn waiting_bytes(fd: c_int, request: c_ulong) -> Option<c_int> {
     Some(c_int::try_from(count).unwrap_or(c_int::MAX))
 }
 
-/// Number of bytes that can be read without waiting, found by peeking at the first ones.
+/// Number of bytes that can be read without waiting, as far as peeking counts them.
 fn unread(fd: c_int) -> c_int {
-    let mut bytes = [0; 16 * 1024];
-    let looked = at(fd).and_then(|socket| recv(socket, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT));
-    looked.map_or(0, |(_, count)| c_int::try_from(count).unwrap_or(c_int::MAX))
+    let counted = count_unread(fd, MOST_COUNTED, libc::MSG_DONTWAIT);
+    counted.map_or(0, |count| c_int::try_from(count).unwrap_or(c_int::MAX))
 }

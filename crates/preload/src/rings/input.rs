@@ -11,7 +11,7 @@ use taut_queue_pair::{Consumer, Direction, End, Memory};
 use super::calls::Target;
 use super::record::{Pair, Stop};
 use super::words::flag;
-use crate::sys::{Locked, Room, at};
+use crate::sys::{Locked, Room, at, count_unread};
 
 /// Most bytes that are read before the fabric gets their room back.
 const CHUNK: usize = 32 << 10;
@@ -178,6 +178,15 @@ impl<'a> Input<'a> {
     ) -> Result<Option<usize>, Stop> {
         let left = self.pair.by_packets();
         let most = usize::try_from(left).unwrap_or(usize::MAX);
+        if let (Target::Nowhere(len), true) = (&*target, peeks) {
+            let counted = count_unread(self.pair.fd, most.min(len - done), libc::MSG_DONTWAIT);
+            return match counted {
+                Ok(0) => self.over(),
+                Ok(count) => Ok(Some(count)),
+                Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+                Err(error) => Err(error.into()),
+            };
+        }
         let mut unused = [MaybeUninit::uninit(); 4096];
         let Some(part) = target.part(done, most, &mut unused) else { return Ok(Some(0)) };
         let flags = if peeks { RecvFlags::DONTWAIT | RecvFlags::PEEK } else { RecvFlags::DONTWAIT };

@@ -137,12 +137,13 @@ enum By {
 const NOT_BY_RINGS: [&str; 1] = ["another_program_inherits"];
 
 /// Scenarios that move bytes, so that connections must get channels.
-const BY_RINGS: [&str; 24] = [
+const BY_RINGS: [&str; 25] = [
     "bulk_and_half_close",
     "flags_of_recv",
     "pieces",
     "end_of_the_other_side",
     "peeked_and_truncated",
+    "many_unread",
     "connect_while_watched",
     "asynchronous_programs",
     "request_in_two_writes",
@@ -193,6 +194,7 @@ same_as_tcp! {
     sendfile_and_splice 1..=1;
     end_of_the_other_side 1..=1;
     peeked_and_truncated 1..=1;
+    many_unread 1..=1;
     broken_pipe 1..=1;
     blocking_connect 1..=1;
     connect_without_waiting 1..=1;

@@ -127,6 +127,18 @@ const ALL: &[(&str, &[Step])] = &[
             (Agent, Kind::Read, 4000),
         ],
     ),
+    (
+        "many-unread",
+        &[
+            (Own, Kind::Splice, 4000),
+            (Agent, Kind::Write, 30_000),
+            (Own, Kind::Settle, 30_000),
+            (Own, Kind::Unread, 0),
+            (Own, Kind::ReadAll, 30_000),
+            (Agent, Kind::Settle, 4000),
+            (Agent, Kind::Read, 4000),
+        ],
+    ),
 ];
 
 /// Resets: the other end learns of them behind all bytes.

@@ -9,8 +9,9 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::net::sockopt::{self, Timeout};
 use rustix::thread::{NanosleepRelativeResult, nanosleep};
 
+use crate::hooks::fail;
 use crate::real;
-use crate::sys::at;
+use crate::sys::{at, count_unread};
 
 /// Number of bytes for which a message has room.
 ///
@@ -35,8 +36,11 @@ pub(super) fn special(fd: c_int, len: usize, flags: c_int, receive: &dyn Fn(c_in
 
 /// Discards bytes, or with `MSG_PEEK` counts the first ones (`MSG_TRUNC`, `man 7 tcp`).
 fn discard(fd: c_int, len: usize, flags: c_int) -> ssize_t {
-    let mut bytes = [0u8; 4096];
     let mut flags = flags & !libc::MSG_TRUNC;
+    if flags & libc::MSG_PEEK != 0 {
+        return count_unread(fd, len, flags).map_or_else(fail, usize::cast_signed);
+    }
+    let mut bytes = [0u8; 4096];
     let mut total = 0;
     loop {
         let now = bytes.len().min(len - total);
@@ -46,7 +50,7 @@ fn discard(fd: c_int, len: usize, flags: c_int) -> ssize_t {
             return if total > 0 { total.cast_signed() } else { count };
         }
         total += count as usize;
-        if total >= len || flags & libc::MSG_PEEK != 0 {
+        if total >= len {
             return total.cast_signed();
         }
         if flags & libc::MSG_WAITALL == 0 {
