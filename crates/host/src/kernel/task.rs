@@ -17,6 +17,14 @@ fn try_content<'a>(path: &Path, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
     Ok(&buffer[..len])
 }
 
+/// Returns the number of the newest process or thread below `proc`, if the kernel tells. As long as
+/// it stays the same, nothing has begun.
+pub(crate) fn newest(proc: &Path) -> Option<u32> {
+    let mut buffer = [0; LINE];
+    let content = content(&proc.join("loadavg"), &mut buffer)?;
+    std::str::from_utf8(content).ok()?.split_whitespace().next_back()?.parse().ok()
+}
+
 /// Returns whether this process or the host lacks descriptors or memory, so that a failed call
 /// tells nothing of the process that was asked for.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {

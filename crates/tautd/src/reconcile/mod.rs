@@ -1,7 +1,7 @@
 //! The loop that makes the host what the store says: observe, plan, apply, settle.
 //!
 //! A round runs at every message and at least once a second; on a host with many VMs on which
-//! nothing is to be done, at least once in five seconds ([`pace`]). It configures the fabric, takes
+//! nothing is to be done, at least once in ten seconds ([`pace`]). It configures the fabric, takes
 //! the plan's actions, and then settles the plan's shares of the host. Other threads do whatever
 //! touches a path that a user named, because its file system may not answer.
 

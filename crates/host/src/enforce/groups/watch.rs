@@ -15,8 +15,8 @@ use crate::kernel::descriptors;
 /// Time between two looks at processes that run.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Processes that are looked at for each [`INTERVAL`] since the last look. Each of 200 processes is
-/// looked at every 7 s, however long the time between two looks is.
-const EACH: u128 = 32;
+/// looked at every 13 s, however long the time between two looks is.
+const EACH: u128 = 16;
 
 /// The limits that processes have reached, as last seen.
 #[derive(Debug, Default)]
@@ -99,12 +99,12 @@ mod tests {
         let begin = Instant::now();
         assert!((0..3).all(|_| watched.next_batch(&few, begin) == few));
         let many: BTreeSet<_> = (0..200).map(process).collect();
-        let turns: Vec<_> = (0..7).map(|_| watched.next_batch(&many, begin)).collect();
-        assert!(turns.iter().all(|turn| turn.len() == 32));
+        let turns: Vec<_> = (0..13).map(|_| watched.next_batch(&many, begin)).collect();
+        assert!(turns.iter().all(|turn| turn.len() == 16));
         assert_eq!(turns.into_iter().flatten().collect::<BTreeSet<_>>(), many);
         watched.at = Some(begin);
         let after = |ms| begin + Duration::from_millis(ms);
-        assert_eq!(watched.next_batch(&many, after(1500)).len(), 48, "the last look is longer ago");
+        assert_eq!(watched.next_batch(&many, after(1500)).len(), 24, "the last look is longer ago");
         assert_eq!(watched.next_batch(&many, after(60_000)), many);
         assert_eq!(watched.next_batch(&BTreeSet::new(), after(1000)), BTreeSet::new());
     }

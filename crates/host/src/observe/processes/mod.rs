@@ -149,6 +149,8 @@ pub struct Processes {
     /// Budget for files that stay open.
     files: OpenFileBudget,
     known: BTreeMap<u32, Known>,
+    /// The newest process or thread when processes were last listed, if the kernel tells.
+    newest: Option<u32>,
 }
 
 /// A process that was seen before.
@@ -177,13 +179,19 @@ impl Processes {
     /// Begins to read the processes of the host below `root`.
     pub fn new(root: &Path) -> Self {
         let cpu = Controller::find(root, None, "cpu");
-        Self { root: root.to_owned(), cpu, files: OpenFileBudget::of_this_process(), known: BTreeMap::new() }
+        Self {
+            root: root.to_owned(),
+            cpu,
+            files: OpenFileBudget::of_this_process(),
+            known: BTreeMap::new(),
+            newest: None,
+        }
     }
 
     /// Reads all processes. `is_own` tells which of them are machines of the caller.
     pub fn read(&mut self, needs: Needs, is_own: impl Fn(u32) -> bool) -> Found {
         let proc = self.root.join("proc");
-        self.look(&proc);
+        self.look(&proc, needs.threads == Detail::Places);
         let needs = Needs { paging: needs.paging && delays_are_counted(&self.root), ..needs };
         let mut found = Found::default();
         let by_age =
@@ -212,32 +220,34 @@ impl Processes {
         found
     }
 
-    /// Lists the processes, and looks at those that are new or due.
-    fn look(&mut self, proc: &Path) {
+    /// Lists the processes, and looks at each. If none has begun since the last list, the list stays
+    /// as it is, and only machines and processes that may have become one are looked at, unless all
+    /// are needed.
+    fn look(&mut self, proc: &Path, needs_all: bool) {
+        // Read before the list: what begins meanwhile is listed the next time.
+        let newest = task::newest(proc);
+        if !needs_all && newest.is_some() && newest == self.newest {
+            self.known.retain(|pid, known| {
+                let looks = known.looks.saturating_add(1);
+                if known.machine.is_some() || is_looked_at(looks) {
+                    return known.look(&proc.join(pid.to_string()));
+                }
+                known.looks = looks;
+                true
+            });
+            return;
+        }
         let numbers = match task::numbers(proc) {
             Err(error) if task::is_shortage(&error) => return,
             numbers => numbers.unwrap_or_default(),
         };
+        self.newest = newest;
         let mut before = std::mem::take(&mut self.known);
         for pid in numbers {
-            let folder = proc.join(pid.to_string());
-            // A process that has ended meanwhile is left out.
-            let Ok(task) = fs::metadata(folder.join("task")) else { continue };
-            let known = before.remove(&pid).filter(|known| known.is_same(task.ino(), &folder));
-            let mut known = known.unwrap_or_default();
-            known.inode = task.ino();
-            // Each thread is a folder, which has a link to this one. Some file systems of captured
-            // hosts count no links.
-            known.count = task.nlink().checked_sub(2).and_then(|count| count.try_into().ok());
-            known.looks = known.looks.saturating_add(1);
-            if is_looked_at(known.looks) {
-                let was_machine = known.machine.is_some();
-                known.machine = Identity::of(&folder);
-                if was_machine && known.machine.is_none() {
-                    known.threads.close_files();
-                }
+            let mut known = before.remove(&pid).unwrap_or_default();
+            if known.look(&proc.join(pid.to_string())) {
+                self.known.insert(pid, known);
             }
-            self.known.insert(pid, known);
         }
     }
 
@@ -281,6 +291,28 @@ impl Budget {
 }
 
 impl Known {
+    /// Looks at the process with this folder, which may be another one than before. Returns false
+    /// if it has ended.
+    fn look(&mut self, folder: &Path) -> bool {
+        let Ok(task) = fs::metadata(folder.join("task")) else { return false };
+        if !self.is_same(task.ino(), folder) {
+            *self = Self::default();
+        }
+        self.inode = task.ino();
+        // Each thread is a folder, which has a link to this one. Some file systems of captured
+        // hosts count no links.
+        self.count = task.nlink().checked_sub(2).and_then(|count| count.try_into().ok());
+        self.looks = self.looks.saturating_add(1);
+        if is_looked_at(self.looks) {
+            let was_machine = self.machine.is_some();
+            self.machine = Identity::of(folder);
+            if was_machine && self.machine.is_none() {
+                self.threads.close_files();
+            }
+        }
+        true
+    }
+
     /// Returns whether the process with this number and inode is still the same. The kernel may
     /// give a process another inode when memory is scarce.
     fn is_same(&self, inode: u64, folder: &Path) -> bool {

@@ -276,3 +276,30 @@ fn machines_of_others_are_bounded_and_the_oldest_come_first() {
     let known = |count| Known { count: Some(count), ..Known::default() };
     assert_eq!([11, 4, 7, 6, 0].map(|count| budget.take(&known(count))), [false, true, false, true, false]);
 }
+
+#[test]
+fn processes_are_listed_only_after_one_has_begun() {
+    const QEMU: &str = "/usr/bin/qemu-system-x86_64";
+    let host = Host(tempfile::tempdir().unwrap());
+    let newest = |pid: u32| {
+        fs::write(host.0.path().join("proc/loadavg"), format!("0.00 0.01 0.05 1/234 {pid}\n")).unwrap();
+    };
+    host.process(50, "/bin/sh", &["sh"]);
+    host.process(60, QEMU, &[QEMU]);
+    newest(60);
+    let mut processes = Processes::new(host.0.path());
+    let mut found = |needs| {
+        let machines = processes.read(needs, |_| false).machines.into_iter();
+        machines.map(|machine| (machine.pid, machine.looks)).collect::<Vec<_>>()
+    };
+    assert_eq!(found(SAMPLES), [(60, 1)]);
+    // The shell becomes a machine, and the machine ends.
+    host.process(50, QEMU, &[QEMU]);
+    fs::remove_dir_all(host.0.path().join("proc/60")).unwrap();
+    host.process(70, QEMU, &[QEMU]);
+    assert_eq!(found(SAMPLES), [(50, 2)], "the kernel tells of no new process");
+    newest(70);
+    assert_eq!(found(SAMPLES), [(50, 3), (70, 1)]);
+    host.process(80, QEMU, &[QEMU]);
+    assert_eq!(found(PLACES).len(), 3, "all are needed");
+}
