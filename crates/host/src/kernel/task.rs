@@ -17,8 +17,8 @@ fn try_content<'a>(path: &Path, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
     Ok(&buffer[..len])
 }
 
-/// Returns the number of the newest process or thread below `proc`, if the kernel tells. As long as
-/// it stays the same, nothing has begun.
+/// Returns the number of the newest process or thread below `proc`, if the kernel tells. While it
+/// stays the same, hardly anything has begun.
 pub(crate) fn newest(proc: &Path) -> Option<u32> {
     let mut buffer = [0; LINE];
     let content = content(&proc.join("loadavg"), &mut buffer)?;

@@ -244,6 +244,6 @@ fn waiting_bytes(fd: c_int, request: c_ulong) -> Option<c_int> {
 
 /// Number of bytes that can be read without waiting, as far as peeking counts them.
 fn unread(fd: c_int) -> c_int {
-    let counted = count_unread(fd, MOST_COUNTED, libc::MSG_DONTWAIT);
+    let counted = count_unread(fd, MOST_COUNTED);
     counted.map_or(0, |count| c_int::try_from(count).unwrap_or(c_int::MAX))
 }

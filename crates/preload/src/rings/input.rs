@@ -179,7 +179,7 @@ impl<'a> Input<'a> {
         let left = self.pair.by_packets();
         let most = usize::try_from(left).unwrap_or(usize::MAX);
         if let (Target::Nowhere(len), true) = (&*target, peeks) {
-            let counted = count_unread(self.pair.fd, most.min(len - done), libc::MSG_DONTWAIT);
+            let counted = count_unread(self.pair.fd, most.min(len - done));
             return match counted {
                 Ok(0) => self.over(),
                 Ok(count) => Ok(Some(count)),

@@ -16,11 +16,11 @@ const PARTS: usize = 256;
 /// Most bytes that are counted: four times the buffer of a VMCI socket whose program asks for none.
 pub(crate) const MOST_COUNTED: usize = PART * PARTS;
 
-/// Counts the bytes of a stream, `most` at most, and leaves them there. `flags` are those of
-/// recvmsg(2).
-///
-/// Nobody wants the bytes, so each part of the message is the same memory.
-pub(crate) fn count_unread(fd: RawFd, most: usize, flags: c_int) -> Result<usize, Errno> {
+/// Counts the bytes of a stream that can be read without waiting, `most` at most, and leaves them
+/// there. The memory for the bytes is the same for each part of the message, since only their
+/// number is wanted.
+pub(crate) fn count_unread(fd: RawFd, most: usize) -> Result<usize, Errno> {
+    const FLAGS: c_int = libc::MSG_PEEK | libc::MSG_DONTWAIT;
     let mut bytes = [MaybeUninit::<u8>::uninit(); PART];
     let mut parts = [iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: PART }; PARTS];
     let most = most.min(MOST_COUNTED);
@@ -34,6 +34,6 @@ pub(crate) fn count_unread(fd: RawFd, most: usize, flags: c_int) -> Result<usize
     message.msg_iovlen = used;
     // SAFETY: the message, its parts and the memory that they name are this frame's, and nobody
     // reads that memory.
-    let received = unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut message, flags | libc::MSG_PEEK) };
+    let received = unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut message, FLAGS) };
     checked(received).map(|count| usize::try_from(count).unwrap_or(0))
 }

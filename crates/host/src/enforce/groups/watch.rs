@@ -15,7 +15,7 @@ use crate::kernel::descriptors;
 /// Time between two looks at processes that run.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Processes that are looked at for each [`INTERVAL`] since the last look. Each of 200 processes is
-/// looked at every 13 s, however long the time between two looks is.
+/// looked at every 13 s on average, and every 20 s if looks are 10 s apart.
 const EACH: u128 = 16;
 
 /// The limits that processes have reached, as last seen.

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::kernel::cgroup::controller::Controller;
 use crate::kernel::cgroup::throttling;
 
-/// Number of readings after which the groups of a machine are looked up again. Each thread has a
-/// file of its groups.
-pub(super) const LOOKS_PER_GROUPS: u32 = 64;
+/// Number of readings after which the groups of a machine are looked up again.
+pub(super) const LOOKS_PER_GROUPS: u32 = 16;
 
 /// Returns whether the groups of a process are looked up in this reading. Not all processes are due
 /// in the same one.

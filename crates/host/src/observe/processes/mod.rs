@@ -2,10 +2,11 @@
 //! whoever has started them.
 //!
 //! This module reads `/proc` and control groups only: neither a machine nor its manager is asked.
-//! One reading goes through `/proc` once and reads what the caller needs ([`Needs`]). The identity
-//! of a process, the list of its threads and their names are kept between readings, and looked up
-//! again only now and then. So are memory, disk traffic and throttled time of a machine while none
-//! of its threads runs.
+//! One reading goes through `/proc` at most once and reads what the caller needs ([`Needs`]). The
+//! list of processes stays while the kernel tells of no new one. The identity of a process, the
+//! list of its threads and their names are kept between readings, and looked up again only now and
+//! then. So are memory, disk traffic and throttled time of a machine while none of its threads
+//! runs.
 //!
 //! Names, command lines and numbers of threads are those of strangers. So a reading is bounded:
 //! machines of others beyond [`MOST_MACHINES`] and [`MOST_MACHINE_THREADS`] are left out, and other
@@ -151,6 +152,8 @@ pub struct Processes {
     known: BTreeMap<u32, Known>,
     /// The newest process or thread when processes were last listed, if the kernel tells.
     newest: Option<u32>,
+    /// Number of readings since then.
+    since_list: u32,
 }
 
 /// A process that was seen before.
@@ -169,6 +172,9 @@ struct Known {
     usage: Usage,
 }
 
+/// Number of readings after which processes are listed although the kernel tells of no new one.
+const READINGS_PER_LIST: u32 = 16;
+
 /// Returns whether something is looked at again. A process runs its program, and a thread gets its
 /// name, mostly soon after it has begun.
 const fn is_looked_at(looks: u32) -> bool {
@@ -185,6 +191,7 @@ impl Processes {
             files: OpenFileBudget::of_this_process(),
             known: BTreeMap::new(),
             newest: None,
+            since_list: 0,
         }
     }
 
@@ -220,13 +227,16 @@ impl Processes {
         found
     }
 
-    /// Lists the processes, and looks at each. If none has begun since the last list, the list stays
-    /// as it is, and only machines and processes that may have become one are looked at, unless all
-    /// are needed.
+    /// Lists the processes, and looks at each. If none has begun since the last list, the list
+    /// stays as it is, and only machines and processes that may have become one are looked at,
+    /// unless all are needed.
     fn look(&mut self, proc: &Path, needs_all: bool) {
-        // Read before the list: what begins meanwhile is listed the next time.
+        // A process may appear a moment after the kernel has told of it, or not be told of at all,
+        // if this process is in another namespace of numbers.
         let newest = task::newest(proc);
-        if !needs_all && newest.is_some() && newest == self.newest {
+        self.since_list += 1;
+        let is_due = needs_all || self.since_list >= READINGS_PER_LIST;
+        if !is_due && newest.is_some() && newest == self.newest {
             self.known.retain(|pid, known| {
                 let looks = known.looks.saturating_add(1);
                 if known.machine.is_some() || is_looked_at(looks) {
@@ -237,11 +247,12 @@ impl Processes {
             });
             return;
         }
-        let numbers = match task::numbers(proc) {
-            Err(error) if task::is_shortage(&error) => return,
-            numbers => numbers.unwrap_or_default(),
-        };
-        self.newest = newest;
+        let listed = task::numbers(proc);
+        if listed.as_ref().is_err_and(task::is_shortage) {
+            return;
+        }
+        (self.newest, self.since_list) = (newest.filter(|_| listed.is_ok()), 0);
+        let numbers = listed.unwrap_or_default();
         let mut before = std::mem::take(&mut self.known);
         for pid in numbers {
             let mut known = before.remove(&pid).unwrap_or_default();
@@ -294,7 +305,11 @@ impl Known {
     /// Looks at the process with this folder, which may be another one than before. Returns false
     /// if it has ended.
     fn look(&mut self, folder: &Path) -> bool {
-        let Ok(task) = fs::metadata(folder.join("task")) else { return false };
+        let task = match fs::metadata(folder.join("task")) {
+            Ok(task) => task,
+            // It may still be there.
+            Err(error) => return task::is_shortage(&error) && self.inode > 0,
+        };
         if !self.is_same(task.ino(), folder) {
             *self = Self::default();
         }
@@ -331,7 +346,7 @@ impl Known {
         let Identity { started, name, uuid } = self.machine.clone()?;
         let is_due = is_looked_at(self.looks) || groups::is_due(self.looks, pid);
         // The kernel takes memory from machines that do not run as well.
-        if is_due || usage::is_due(self.looks, pid) || self.threads.may_have_run() {
+        if is_due || self.threads.may_have_run() {
             self.usage.outdate();
         }
         let (groups, threads) = (&mut self.groups, &self.threads);

@@ -1,18 +1,9 @@
 //! Memory, disk traffic and throttled time of a machine. These figures are read again only once one
 //! of the machine's threads may have run: an idle machine costs no more than its threads' counters.
 //! Others may change the figures of an idle machine, for example when its memory is swapped out.
-//! That is seen up to [`LOOKS`] readings later.
+//! That is seen up to 16 readings later.
 
 use crate::kernel::task::{DiskUse, MemoryUse};
-
-/// Number of readings after which the figures of an idle machine are read again.
-const LOOKS: u32 = 16;
-
-/// Returns whether the figures of a process are read in this reading even if it is idle. Not all
-/// processes are due in the same one.
-pub(super) const fn is_due(looks: u32, pid: u32) -> bool {
-    looks.wrapping_add(pid).is_multiple_of(LOOKS)
-}
 
 /// Figures of a machine, as last read.
 #[derive(Debug, Default)]

@@ -9,7 +9,6 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::net::sockopt::{self, Timeout};
 use rustix::thread::{NanosleepRelativeResult, nanosleep};
 
-use crate::hooks::fail;
 use crate::real;
 use crate::sys::{at, count_unread};
 
@@ -38,7 +37,15 @@ pub(super) fn special(fd: c_int, len: usize, flags: c_int, receive: &dyn Fn(c_in
 fn discard(fd: c_int, len: usize, flags: c_int) -> ssize_t {
     let mut flags = flags & !libc::MSG_TRUNC;
     if flags & libc::MSG_PEEK != 0 {
-        return count_unread(fd, len, flags).map_or_else(fail, usize::cast_signed);
+        let (mut first, flags) = (0u8, flags & !libc::MSG_WAITALL);
+        // The thread waits for a byte in the C library's function, in which it may be cancelled.
+        //
+        // SAFETY: the buffer is this frame's and has this length.
+        let count = unsafe { real::recv(fd, (&raw mut first).cast(), len.min(1), flags) };
+        if count <= 0 {
+            return count;
+        }
+        return count_unread(fd, len).map_or(count, usize::cast_signed);
     }
     let mut bytes = [0u8; 4096];
     let mut total = 0;
