@@ -307,7 +307,7 @@ impl Known {
     fn look(&mut self, folder: &Path) -> bool {
         let task = match fs::metadata(folder.join("task")) {
             Ok(task) => task,
-            // It may still be there.
+            // The process may still be there.
             Err(error) => return task::is_shortage(&error) && self.inode > 0,
         };
         if !self.is_same(task.ino(), folder) {
