@@ -2,7 +2,7 @@
 //!
 //! A round of a host with many VMs takes longer, and almost always finds nothing to do: the ends of
 //! processes, requests and the fabric wake the loop by messages. So calm rounds keep to a share of
-//! a pCPU.
+//! a pCPU (decision 0054).
 
 use std::time::Duration;
 
