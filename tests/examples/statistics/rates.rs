@@ -158,8 +158,10 @@ fn each_second(taut: &Taut, is_over: &AtomicBool) -> Vec<Seen> {
     looks
 }
 
-/// Kills the fabric. Another one takes over the ports, which send again.
+/// Kills the fabric. Another one takes over the ports, which send again. Waits first, so that the
+/// counts before the kill have all frames of the load.
 fn after_a_kill(taut: &Taut, senders: &mut [Sender]) -> Outcome<Value> {
+    sleep(SETTLE);
     let before = statistics(taut, "1h")?;
     let killed = taut.fabric_pid();
     kill_9(killed);
