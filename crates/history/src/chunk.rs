@@ -33,21 +33,23 @@ pub(crate) struct Chunk {
     /// The last sample in `bytes`.
     stored: Sample,
     last: Sample,
+    /// The last two samples have the same totals.
+    rests: bool,
 }
 
 impl Chunk {
     /// Begins a chunk.
     pub(crate) fn begin(sample: Sample) -> Self {
-        Self { first: sample.at, bytes: Vec::new(), count: 0, stored: Sample::default(), last: sample }
+        let stored = Sample::default();
+        Self { first: sample.at, bytes: Vec::new(), count: 0, stored, last: sample, rests: false }
     }
 
     /// Adds a sample, which is not before the last one. If the last two have the same totals as it,
     /// the last one moves to its position instead, and false is returned: the two samples at the
     /// ends of a rest say that nothing was counted between them.
     pub(crate) fn add(&mut self, at: u64, totals: &Values) -> bool {
-        let rests = self.count > 0 && self.stored.totals == self.last.totals;
-        if rests && self.last.totals == *totals {
-            self.last.at = at;
+        let is_same = self.last.totals == *totals;
+        if is_same && self.rest(at) {
             return false;
         }
         append(&mut self.bytes, &self.stored, &self.last);
@@ -55,7 +57,18 @@ impl Chunk {
         std::mem::swap(&mut self.stored, &mut self.last);
         self.last.at = at;
         self.last.totals.clone_from(totals);
+        self.rests = is_same;
         true
+    }
+
+    /// Moves the last sample to the position `at` after it, if the last two samples have the same
+    /// totals. Returns whether they have. The caller knows that the totals at `at` are the same.
+    /// They are not compared.
+    pub(crate) fn rest(&mut self, at: u64) -> bool {
+        if self.rests {
+            self.last.at = at;
+        }
+        self.rests
     }
 
     /// Returns whether it has so many samples, or more.

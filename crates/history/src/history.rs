@@ -8,7 +8,7 @@ use crate::file::{self, Around, File, FileError};
 use crate::series::{self, Grid, Series};
 use crate::thinning::{DENSITIES, Density, MAX_SAMPLES};
 use crate::timeline::{Clocks, Timeline};
-use crate::totals::Totals;
+use crate::totals::{Read, Totals};
 use crate::values::Values;
 
 /// Time in ms after which the end of a rest is written although nothing was counted. A process that
@@ -81,6 +81,8 @@ struct Growing {
     has_unwritten: bool,
     /// True if the tail has more than a later end of the same rest.
     has_grown: bool,
+    /// True unless the totals are known to be those of the last sample.
+    may_have_changed: bool,
     /// Position of the last sample in the file.
     written: u64,
     /// Chunks that are full, and not in the file as chunks.
@@ -368,9 +370,10 @@ impl Subject {
             name.clone_into(&mut self.name);
             self.row_changed = true;
         }
-        self.row_changed |= self.totals.read(reading);
+        let read = self.totals.read(reading);
+        self.row_changed |= read == Read::BegunAgain;
         for (growing, density) in self.growing.iter_mut().zip(densities) {
-            growing.add(density, at, self.totals.last());
+            growing.add(density, at, self.totals.last(), read == Read::Same);
         }
     }
 }
@@ -397,16 +400,25 @@ impl Growing {
         }
     }
 
-    /// Adds a sample, if it is one of the density.
-    fn add(&mut self, density: Density, at: u64, totals: &Values) {
+    /// Adds a sample, if it is one of the density. `is_same` tells that the totals are those of the
+    /// call before.
+    fn add(&mut self, density: Density, at: u64, totals: &Values, is_same: bool) {
+        self.may_have_changed |= !is_same;
         let before = self.chunk.as_ref().map(|begun| begun.chunk.last().at);
         if !density.takes(before, at) {
             return;
         }
+        // If the totals are the same, a rest goes on without comparing them. Comparing would read
+        // other places in memory.
+        let is_same = !std::mem::take(&mut self.may_have_changed);
+        let add = |chunk: &mut Chunk| {
+            debug_assert!(!is_same || chunk.last().totals == *totals, "totals have changed unnoticed");
+            if is_same && chunk.rest(at) { false } else { chunk.add(at, totals) }
+        };
         let sample = || Sample { at, totals: totals.clone() };
         match &mut self.chunk {
             Some(begun) if !begun.chunk.has(density.chunk) => {
-                self.has_grown |= begun.chunk.add(at, totals);
+                self.has_grown |= add(&mut begun.chunk);
                 self.has_unwritten |= self.has_grown || at > self.written + REST_WRITE_INTERVAL;
             }
             _ => {
@@ -419,7 +431,7 @@ impl Growing {
             }
         }
         match &mut self.tail {
-            Some(tail) => _ = tail.add(at, totals),
+            Some(tail) => _ = add(tail),
             None => self.tail = Some(Chunk::begin(sample())),
         }
     }

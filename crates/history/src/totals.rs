@@ -14,6 +14,17 @@ pub(crate) struct Totals {
     last: Values,
 }
 
+/// Result of a reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// The totals are the same as before.
+    Same,
+    /// The totals have grown.
+    Grown,
+    /// A counter had begun again at zero. The totals may have grown.
+    BegunAgain,
+}
+
 impl Totals {
     /// Continues totals: `earlier` as from [`Totals::earlier`], and the last totals.
     pub(crate) fn resume(earlier: Values, last: Values) -> Self {
@@ -30,11 +41,11 @@ impl Totals {
         &self.last
     }
 
-    /// Takes a reading. Returns whether a counter had begun again at zero.
-    pub(crate) fn read(&mut self, reading: &Values) -> bool {
+    /// Takes a reading.
+    pub(crate) fn read(&mut self, reading: &Values) -> Read {
         // Most readings of an idle subject are as the last one.
         if *reading == self.last && self.earlier == Values::default() {
-            return false;
+            return Read::Same;
         }
         let mut has_begun_again = false;
         for (number, total) in self.last.iter() {
@@ -49,8 +60,13 @@ impl Totals {
         for (number, earlier) in self.earlier.iter() {
             totals.set(number, totals.get(number).max(earlier));
         }
+        let is_same = totals == self.last;
         self.last = totals;
-        has_begun_again
+        match (has_begun_again, is_same) {
+            (true, _) => Read::BegunAgain,
+            (false, true) => Read::Same,
+            (false, false) => Read::Grown,
+        }
     }
 }
 
@@ -63,15 +79,18 @@ mod tests {
     #[test]
     fn a_counter_that_begins_again_goes_on_from_its_total() {
         let mut totals = Totals::default();
-        assert!(!totals.read(&Values::new([(1, 100), (2, 5)])));
-        assert!(totals.read(&Values::new([(1, 30), (2, 6)])), "the first one began again");
+        assert_eq!(totals.read(&Values::new([(1, 100), (2, 5)])), Read::Grown);
+        assert_eq!(totals.read(&Values::new([(1, 100), (2, 5)])), Read::Same);
+        assert_eq!(totals.read(&Values::new([(1, 30), (2, 6)])), Read::BegunAgain, "the first one");
         assert_eq!(totals.last(), &Values::new([(1, 130), (2, 6)]));
-        assert!(!totals.read(&Values::new([(1, 31), (2, 6)])));
+        assert_eq!(totals.read(&Values::new([(1, 31), (2, 6)])), Read::Grown);
+        assert_eq!(totals.read(&Values::new([(1, 31), (2, 6)])), Read::Same);
         assert_eq!(totals.last(), &Values::new([(1, 131), (2, 6)]));
         let mut resumed = Totals::resume(totals.earlier().clone(), totals.last().clone());
-        assert!(resumed.read(&Values::default()), "both began again, and have counted nothing yet");
+        let read = resumed.read(&Values::default());
+        assert_eq!(read, Read::BegunAgain, "both, and they have counted nothing yet");
         assert_eq!(resumed.last(), &Values::new([(1, 131), (2, 6)]));
-        assert!(!resumed.read(&Values::new([(1, 1)])));
+        assert_eq!(resumed.read(&Values::new([(1, 1)])), Read::Grown);
         assert_eq!(resumed.last(), &Values::new([(1, 132), (2, 6)]));
     }
 

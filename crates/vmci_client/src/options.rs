@@ -18,6 +18,6 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { device: None, poll: Duration::from_micros(50), patience: Duration::from_secs(1) }
+        Self { device: None, poll: Duration::from_micros(50), patience: Duration::from_secs(5) }
     }
 }

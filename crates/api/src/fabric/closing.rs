@@ -156,6 +156,13 @@ impl ClosingQueue {
     }
 }
 
+/// Tells whether no thread closes descriptors and no queue waits for one. Then no queue is clogged,
+/// except for the moment in which its first descriptor finds a thread.
+pub fn is_idle() -> bool {
+    let work = locked(&POOL.state);
+    work.ready.is_empty() && work.busy.is_empty()
+}
+
 /// Returns the ports at which a close has lasted for longer than [`LONG`], each once in the life of
 /// its queues.
 pub fn overdue() -> Vec<PortId> {

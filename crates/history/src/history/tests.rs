@@ -1,5 +1,7 @@
 //! Histories of counters whose values the tests know.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::thinning::USUAL;
 
@@ -124,11 +126,44 @@ fn a_subject_that_is_gone_stays_readable_by_thinner_samples() {
 fn samples_that_cannot_be_written_are_bounded() {
     let mut growing = Growing::default();
     for second in 0..100_000 {
-        growing.add(USUAL[0], 1000 * second, &Values::new([(1, second)]));
+        growing.add(USUAL[0], 1000 * second, &Values::new([(1, second)]), false);
     }
     assert_eq!(growing.full.len() * USUAL[0].chunk, MAX_UNWRITTEN);
     growing.mark_written();
     assert!(growing.full.is_empty() && growing.unwritten().is_none());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// A counter grows, and rests for times of any length.
+    #[test]
+    fn growth_is_counted_between_rests_of_any_length(
+        steps in prop::collection::vec((0_u64..3, 1_u64..50), 1..30),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut history = open(&folder, "a", START);
+        let mut totals = vec![];
+        for (growth, seconds) in steps {
+            let total = totals.last().map_or(0, |(_, total)| *total) + growth;
+            for _ in 0..seconds {
+                let second = 5 + totals.len() as u64;
+                totals.push((second, total));
+                history.record(1000 * second, "port", "web/0", &Values::new([(1, total)]));
+                if second.is_multiple_of(5) {
+                    history.write().unwrap();
+                }
+            }
+        }
+        let at = |second: u64| history.timeline().position(1000 * second);
+        for (number, (from, before)) in totals.iter().enumerate().step_by(11) {
+            for (to, after) in totals[number..].iter().skip(1).step_by(17) {
+                // Within a rest there are no samples.
+                let counted = history.counted("port", at(*from), at(*to)).unwrap();
+                prop_assert_eq!(counted.map_or(0, |counted| counted.values.get(1)), after - before);
+            }
+        }
+    }
 }
 
 /// Counts the rows of a table, and the bytes of their samples.

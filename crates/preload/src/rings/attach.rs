@@ -18,8 +18,9 @@ use crate::state::{TABLE, owns};
 use crate::sys::{Undisturbed, at};
 use crate::table::{Held, Way};
 
-/// Longest time that the host may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest time that the host may take. A connection that the host may have given a channel ends
+/// then, so this is long: on a busy host, the fabric's thread waits for a pCPU.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Standard input, output and error: other programs and the C library's streams may use them.
 const STANDARD: std::ops::RangeInclusive<RawFd> = 0..=2;
 

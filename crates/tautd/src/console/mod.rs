@@ -2,8 +2,8 @@
 //! everything that VMs and the fabric write.
 //!
 //! [`Console`] knows which sources the process should have. A thread of its own, the
-//! [`supervisor`], compares that with what the process has, once a second and whenever something
-//! changes. So it makes no difference whether a process was adopted, has just been started, or has
+//! [`supervisor`], compares that with what the process has, every five seconds and whenever
+//! something changes. So it makes no difference whether a process was adopted, has just been started, or has
 //! lost a source.
 //!
 //! Without a process VMs go on. What they write waits in FIFOs, each of which holds 64 KiB; a

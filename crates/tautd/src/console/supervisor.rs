@@ -16,8 +16,10 @@ use super::{PATIENCE, Shared};
 use crate::process::Process;
 use crate::store::Store;
 
-/// Time between two rounds in which nothing changes.
-const CALM: Duration = Duration::from_secs(1);
+/// Time between two rounds in which nothing changes. A round lists all sources, so it costs more
+/// with each VM. A change, or the end of the process, begins a round at once. A process that hangs
+/// is noticed after this time.
+const CALM: Duration = Duration::from_secs(5);
 /// The same while a source is missing.
 const WAITING: Duration = Duration::from_millis(250);
 /// The same for a while after a change: QEMU is about to listen.
@@ -117,7 +119,8 @@ impl<'a> Supervisor<'a> {
                     self.problems.remove("console");
                 }
                 if is_complete {
-                    CALM
+                    // The next round sees that the process has lived for long enough.
+                    SHORT_LIFE.checked_sub(self.begun.elapsed()).map_or(CALM, |left| left.max(WAITING))
                 } else if Instant::now() < self.attentive_until {
                     ATTENTIVE
                 } else {

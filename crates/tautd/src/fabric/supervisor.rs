@@ -239,7 +239,10 @@ impl Shared {
         for port in closing::overdue() {
             self.close_blocked(port);
         }
-        self.shut_out_clogged();
+        // A look at the queues costs more with each port.
+        if !closing::is_idle() {
+            self.shut_out_clogged();
+        }
         if !conversation.abilities.has(Ability::AnswersPings) {
             return Ok(());
         }

@@ -13,11 +13,18 @@ const PORTS: u32 = 500;
 
 pub(super) const ROW: Row = Row {
     id: "PG6",
-    what: "CPU time of the daemon while nothing happens; time of `taut net stats` and `taut vm stats`; time of a \
-           refresh of `taut top`",
+    what: "CPU time of the daemon while nothing happens, beside that of reading memory that has rested; time of \
+           `taut net stats` and `taut vm stats`; time of a refresh of `taut top`",
     on: "500 ports and 200 microguests that do nothing",
     goals: &[
-        Goal::new("PG6-idle", &[Bound::Below(1.0, "% of a core"), Bound::Stated("MiB of the daemon")]),
+        Goal::new(
+            "PG6-idle",
+            &[
+                Bound::Below(1.0, "% of a core"),
+                Bound::Stated("MiB of the daemon"),
+                Bound::Stated("us to read a page of memory that has rested a second"),
+            ],
+        ),
         Goal::new("PG6-answers", &[Bound::Below(200.0, "ms, all ports"), Bound::Below(200.0, "ms, all VMs")]),
         Goal::new(
             "PG6-top",
@@ -29,6 +36,7 @@ pub(super) const ROW: Row = Row {
 
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let (machines, ports, seconds) = lab.pick((MACHINES, PORTS, 60.0), (4, 10, 5.0));
+    let rested = lab.example("taut-tests", "rested_memory")?;
     let daemon = lab.start_lan(DaemonOptions::default())?;
     for number in 0..machines {
         let nic = format!(
@@ -50,7 +58,9 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let memory = lab.usage(daemon.job.pid)?.memory / 1024.0;
     let detail = format!("{machines} microguests, {ports} ports, over {} s", shown(seconds));
     let times = [time_of(lab, "net", ports)?, time_of(lab, "vm", machines)?];
-    results.record("PG6-idle", [percent, memory], detail);
+    // The daemon reads some MiB once a second. Its CPU time depends on the price of such memory.
+    let rested = lab.run(&Command::new(&rested).record("rested"))?.stdout.json()?;
+    results.record("PG6-idle", [percent, memory, rested.number("us_per_page")?], detail);
     top(lab, machines, ports, results)?;
     results.record("PG6-answers", times, "median of 9 runs of the command line; a period of five minutes");
     Ok(())
