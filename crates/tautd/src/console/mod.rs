@@ -3,8 +3,8 @@
 //!
 //! [`Console`] knows which sources the process should have. A thread of its own, the
 //! [`supervisor`], compares that with what the process has, every five seconds and whenever
-//! something changes. So it makes no difference whether a process was adopted, has just been started, or has
-//! lost a source.
+//! something changes. So it makes no difference whether a process was adopted, has just been
+//! started, or has lost a source.
 //!
 //! Without a process VMs go on. What they write waits in FIFOs, each of which holds 64 KiB; a
 //! serial console without a listener writes nowhere.
