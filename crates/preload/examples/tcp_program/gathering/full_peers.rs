@@ -30,7 +30,7 @@ pub(super) fn peer_does_not_read() {
     println!("read after close: {}", read_numbered(&server, count));
     println!("the end: {:?}", (&server).read(&mut [0]).unwrap());
 
-    // It is shut down.
+    // The connection is shut down for writing while the peer does not read.
     let (client, server) = pair();
     let count = fill(&client);
     client.shutdown(Shutdown::Write).unwrap();
