@@ -1,7 +1,7 @@
 //! Measures the CPU time of reading a page of memory that has rested for a second. Prints JSON.
 //!
-//! On usual machines this takes a fraction of a microsecond. Some virtual machines have such pages
-//! mapped anew at each use. A program that wakes once a second then takes many times as long.
+//! On some virtual machines this takes several microseconds. A program that wakes once a second
+//! then takes many times as long as one that does not rest.
 
 use std::hint::black_box;
 use std::thread::sleep;

@@ -156,8 +156,8 @@ impl ClosingQueue {
     }
 }
 
-/// Tells whether no thread closes descriptors and no queue waits for one. Then no queue is clogged,
-/// except for the moment in which its first descriptor finds a thread.
+/// Tells whether no thread closes descriptors and no queue waits for a thread. Then no queue is
+/// clogged. A queue whose first descriptor has just come may not be counted yet.
 pub fn is_idle() -> bool {
     let work = locked(&POOL.state);
     work.ready.is_empty() && work.busy.is_empty()
