@@ -9,6 +9,9 @@ use integer_encoding::VarInt as _;
 use crate::thinning::MAX_SAMPLES;
 use crate::values::Values;
 
+/// Most bytes of a variable-length integer.
+const MAX_NUMBER_BYTES: usize = 10;
+
 /// The totals of a subject at one position.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
@@ -94,14 +97,20 @@ impl Chunk {
     }
 }
 
+/// Appends a sample, as what has changed since the one before.
 fn append(bytes: &mut Vec<u8>, before: &Sample, sample: &Sample) {
-    let grown = sample.totals.since(&before.totals);
-    bytes.extend(sample.at.saturating_sub(before.at).encode_var_vec());
-    bytes.extend((grown.iter().len() as u64).encode_var_vec());
-    for (number, increment) in grown.iter() {
+    append_number(bytes, sample.at.saturating_sub(before.at));
+    append_number(bytes, sample.totals.growth_since(&before.totals).count() as u64);
+    for (number, increment) in sample.totals.growth_since(&before.totals) {
         bytes.push(number);
-        bytes.extend(increment.encode_var_vec());
+        append_number(bytes, increment);
     }
+}
+
+fn append_number(bytes: &mut Vec<u8>, number: u64) {
+    let mut encoded = [0; MAX_NUMBER_BYTES];
+    let len = number.encode_var(&mut encoded);
+    bytes.extend_from_slice(&encoded[..len]);
 }
 
 /// Returns the samples of a chunk.

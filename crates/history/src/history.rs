@@ -1,6 +1,6 @@
 //! The history of all subjects.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 
 use crate::chunk::{self, Chunk, Sample};
@@ -50,7 +50,8 @@ pub struct History {
     last: u64,
     /// Number of the next new subject.
     next_id: i64,
-    subjects: BTreeMap<String, Subject>,
+    /// Subjects by key. Each reading looks one up, and a hash map reads the fewest keys for that.
+    subjects: HashMap<String, Box<Subject>>,
     /// Subjects in the file that have to be deleted there.
     forgotten: Vec<file::Forgotten>,
 }
@@ -67,7 +68,19 @@ struct Subject {
     is_in_file: bool,
     /// Its row in the file is missing, or has an old name or sum.
     row_changed: bool,
+    /// When the next sample of each density is due. Most samples are of the densest one only. A
+    /// sample that is not due at a density reads this and not the density's chunks.
+    due: [Due; DENSITIES],
     growing: [Growing; DENSITIES],
+}
+
+/// The next sample of a density.
+#[derive(Debug, Clone, Copy, Default)]
+struct Due {
+    /// The position from which on a sample is one of the density.
+    at: u64,
+    /// True unless the totals are known to be those of the last sample of the density.
+    may_have_changed: bool,
 }
 
 /// The newest samples of a density.
@@ -81,8 +94,6 @@ struct Growing {
     has_unwritten: bool,
     /// True if the tail has more than a later end of the same rest.
     has_grown: bool,
-    /// True unless the totals are known to be those of the last sample.
-    may_have_changed: bool,
     /// Position of the last sample in the file.
     written: u64,
     /// Chunks that are full, and not in the file as chunks.
@@ -113,7 +124,7 @@ impl History {
     ) -> Result<Self, FileError> {
         let file = File::open(path)?;
         let timeline = Timeline::resume(file.mark()?, boot, clocks);
-        let mut subjects = BTreeMap::new();
+        let mut subjects = HashMap::new();
         let (mut next_id, mut newest) = (1, 0);
         // A sample of the future is damaged. It would make all others old.
         let now = timeline.position(clocks.since_boot);
@@ -134,8 +145,10 @@ impl History {
             }
             newest = newest.max(last.at);
             let (last, totals) = (last.at, Totals::resume(earlier, last.totals));
-            let subject = Subject { id, name, totals, last, is_in_file: true, row_changed: false, growing };
-            subjects.insert(key, subject);
+            let due = Default::default();
+            let subject =
+                Subject { id, name, totals, last, is_in_file: true, row_changed: false, due, growing };
+            subjects.insert(key, Box::new(subject));
         }
         let forgotten = Vec::new();
         Ok(Self { file, densities, timeline, last: newest, next_id, subjects, forgotten })
@@ -163,11 +176,12 @@ impl History {
             last: 0,
             is_in_file: false,
             row_changed: true,
+            due: Default::default(),
             growing: Default::default(),
         };
         self.next_id = self.next_id.saturating_add(1);
         subject.record(self.densities, at, name, reading);
-        self.subjects.insert(key.to_owned(), subject);
+        self.subjects.insert(key.to_owned(), Box::new(subject));
     }
 
     /// Writes all that is not in the file yet. If that fails, the next call tries it again.
@@ -236,7 +250,7 @@ impl History {
     /// stay.
     pub fn end_others(&mut self, keep: impl Fn(&str) -> bool) {
         let ended = self.subjects.iter_mut().filter(|(key, _)| !keep(key));
-        ended.for_each(|(_, subject)| subject.growing.iter_mut().for_each(Growing::end));
+        ended.for_each(|(_, subject)| subject.end());
     }
 
     /// Keeps the `most` subjects with the newest samples among those that are `bounded`, and
@@ -249,7 +263,8 @@ impl History {
         let forgotten = found.drain(..old).filter_map(|(_, key)| self.subjects.remove(&key));
         // While nothing can be written, no new subject gets into the file.
         let in_file = forgotten.filter(|subject| subject.is_in_file);
-        self.forgotten.extend(in_file.map(|Subject { id, growing, .. }| {
+        self.forgotten.extend(in_file.map(|subject| {
+            let Subject { id, growing, .. } = *subject;
             let tails = growing.iter().enumerate().flat_map(|(density, growing)| {
                 let begun = growing.full.iter().chain(&growing.chunk);
                 let tails = begun.flat_map(|begun| &begun.tails).chain(&growing.lost);
@@ -259,10 +274,13 @@ impl History {
         }));
     }
 
-    /// Returns the subjects that have a sample at a position or after it: keys and names.
-    pub fn subjects_since(&self, position: u64) -> impl Iterator<Item = (&str, &str)> {
-        let since = self.subjects.iter().filter(move |(_, subject)| subject.last >= position);
-        since.map(|(key, subject)| (key.as_str(), subject.name.as_str()))
+    /// Returns the subjects that have a sample at a position or after it: keys and names, in the
+    /// order of keys.
+    pub fn subjects_since(&self, position: u64) -> Vec<(&str, &str)> {
+        let since = self.subjects.iter().filter(|(_, subject)| subject.last >= position);
+        let mut found: Vec<_> = since.map(|(key, subject)| (key.as_str(), subject.name.as_str())).collect();
+        found.sort_unstable();
+        found
     }
 
     /// Returns the number of subjects.
@@ -372,9 +390,20 @@ impl Subject {
         }
         let read = self.totals.read(reading);
         self.row_changed |= read == Read::BegunAgain;
-        for (growing, density) in self.growing.iter_mut().zip(densities) {
-            growing.add(density, at, self.totals.last(), read == Read::Same);
+        for ((growing, due), density) in self.growing.iter_mut().zip(&mut self.due).zip(densities) {
+            due.may_have_changed |= read != Read::Same;
+            if at < due.at {
+                continue;
+            }
+            growing.add(density, at, self.totals.last(), !due.may_have_changed);
+            *due = Due { at: density.due(at), may_have_changed: false };
         }
+    }
+
+    /// Ends all chunks that grow.
+    fn end(&mut self) {
+        self.growing.iter_mut().for_each(Growing::end);
+        self.due = Default::default();
     }
 }
 
@@ -400,17 +429,9 @@ impl Growing {
         }
     }
 
-    /// Adds a sample, if it is one of the density. `is_same` tells that the totals are those of the
-    /// call before.
+    /// Adds a sample. `is_same` tells that the totals are those of the last one: a rest goes on
+    /// without comparing them. Comparing would read other places in memory.
     fn add(&mut self, density: Density, at: u64, totals: &Values, is_same: bool) {
-        self.may_have_changed |= !is_same;
-        let before = self.chunk.as_ref().map(|begun| begun.chunk.last().at);
-        if !density.takes(before, at) {
-            return;
-        }
-        // If the totals are the same, a rest goes on without comparing them. Comparing would read
-        // other places in memory.
-        let is_same = !std::mem::take(&mut self.may_have_changed);
         let add = |chunk: &mut Chunk| {
             debug_assert!(!is_same || chunk.last().totals == *totals, "totals have changed unnoticed");
             if is_same && chunk.rest(at) { false } else { chunk.add(at, totals) }

@@ -31,10 +31,10 @@ pub const USUAL: [Density; DENSITIES] = [
 pub(crate) const EARLY: u64 = 500;
 
 impl Density {
-    /// Returns whether a sample at the position `at` is one of this density, if the last one is at
-    /// the position `before`.
-    pub fn takes(self, before: Option<u64>, at: u64) -> bool {
-        before.is_none_or(|before| at.saturating_add(EARLY) >= before.saturating_add(self.every))
+    /// Returns the position from which on a sample is one of this density, if the last one is at
+    /// the position `last`.
+    pub(crate) fn due(self, last: u64) -> u64 {
+        last.saturating_add(self.every).saturating_sub(EARLY)
     }
 }
 
@@ -45,13 +45,13 @@ mod tests {
     #[test]
     fn samples_become_thinner() {
         let taken = |density: Density| {
-            let mut before = None;
+            let mut due = 0;
             (0..3600_u64)
                 .filter(|second| {
                     // The owner is late by up to 300 ms.
                     let at = 1_000_499 + 1000 * second + (second * 7919) % 300;
-                    let takes = density.takes(before, at);
-                    before = if takes { Some(at) } else { before };
+                    let takes = at >= due;
+                    due = if takes { density.due(at) } else { due };
                     takes
                 })
                 .count()

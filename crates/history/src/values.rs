@@ -53,8 +53,14 @@ impl Values {
     /// Returns the growth of each counter since `before`; none for a counter that went back.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
+        Self(self.growth_since(before).collect())
+    }
+
+    /// Returns the counters that have grown since `before`, and by how much, in the order of their
+    /// numbers.
+    pub(crate) fn growth_since(&self, before: &Self) -> impl Iterator<Item = (u8, u64)> {
         let grown = |(number, value): (u8, u64)| (number, value.saturating_sub(before.get(number)));
-        Self(self.iter().map(grown).filter(|(_, value)| *value > 0).collect())
+        self.iter().map(grown).filter(|(_, value)| *value > 0)
     }
 
     /// Returns a counter per second, if it has grown within so many milliseconds.

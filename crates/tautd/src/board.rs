@@ -30,6 +30,8 @@ pub(crate) struct Seen {
     pub(crate) log_dir: PathBuf,
     /// Input of the plans.
     pub(crate) observed: Observed,
+    /// Number of times that all VMs were observed anew.
+    pub(crate) vms_observed: u64,
     /// Outcome of the last plan on the host; an input of the next one.
     pub(crate) report: HostReport,
     /// Newest revision that a whole round of the reconcile loop has worked on.

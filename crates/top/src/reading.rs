@@ -190,7 +190,7 @@ fn machine(found: taut_host::observe::processes::Machine) -> Machine {
     Machine {
         pid: found.pid,
         started: found.started,
-        name: found.name.unwrap_or_else(|| format!("process {}", found.pid)),
+        name: found.name.map_or_else(|| format!("process {}", found.pid), |name| name.to_string()),
         threads: found.threads,
         vcpus: found.vcpus.into_iter().map(|(vcpu, of)| (vcpu, of.tid)).collect(),
         others_ns: found.others.ran_ns,

@@ -1,11 +1,12 @@
 //! Files of the kernel that are read again and again, and stay open between.
 //!
-//! To open a file of `/proc` costs several times as much as to read it. Open files are bounded
-//! ([`OpenFileBudget`]): beyond it, a file is opened for each reading. If the thread has ended,
-//! reading its open file fails, even if a new thread has its number. So a number that is used again
-//! is never mistaken for the old thread.
+//! To open a file of `/proc`, or to look it up by its path, costs several times as much as to read
+//! it. Open files are bounded ([`OpenFileBudget`]): beyond it, a file is opened for each reading.
+//! If the thread has ended, reading its open file fails, even if a new thread has its number. So a
+//! number that is used again is never mistaken for the old thread. The metadata of an open folder
+//! can still be read after its process has ended. The number of links tells of the end.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
@@ -24,7 +25,7 @@ const SHARE_OF_LIMIT: u64 = 4;
 #[derive(Debug, Clone)]
 pub(crate) struct OpenFileBudget(Arc<AtomicUsize>);
 
-/// A file that may be open.
+/// A file or folder that may be open.
 #[derive(Debug, Default)]
 pub(crate) struct CachedFile(Option<Open>);
 
@@ -47,11 +48,15 @@ impl OpenFileBudget {
     fn take(&self) -> bool {
         self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
     }
+
+    fn give_back(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.room.0.fetch_add(1, Relaxed);
+        self.room.give_back();
     }
 }
 
@@ -73,11 +78,38 @@ impl CachedFile {
         };
         Ok(&buffer[..len])
     }
+
+    /// Returns whether the file is open.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Opens the file, which then stays open, unless it is open already or there is no room.
+    pub(crate) fn keep_open(
+        &mut self,
+        path: impl FnOnce() -> PathBuf,
+        room: &OpenFileBudget,
+    ) -> io::Result<()> {
+        if self.0.is_none() && room.take() {
+            let room = room.clone();
+            // The room of a file that cannot be opened is given back.
+            let file = File::open(path()).inspect_err(|_| room.give_back())?;
+            self.0 = Some(Open { file, room });
+        }
+        Ok(())
+    }
+
+    /// Returns the metadata of the file, without looking up its path. Returns nothing if it is not
+    /// open.
+    pub(crate) fn metadata(&self) -> Option<io::Result<Metadata>> {
+        self.0.as_ref().map(|open| open.file.metadata())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
 
@@ -99,6 +131,26 @@ mod tests {
         files[0] = CachedFile::default();
         read(&mut files, 2);
         assert!(files[2].0.is_some() && read(&mut files, 2) == Some(b"7 ".to_vec()));
+    }
+
+    #[test]
+    fn a_folder_that_stays_open_tells_of_its_end_and_takes_room_only_if_it_can_be_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let (inner, room) = (folder.path().join("inner"), OpenFileBudget(Arc::new(AtomicUsize::new(1))));
+        let mut kept = CachedFile::default();
+        assert!(kept.keep_open(|| inner.clone(), &room).is_err() && kept.metadata().is_none());
+        fs::create_dir(&inner).unwrap();
+        kept.keep_open(|| inner.clone(), &room).unwrap();
+        assert!(!room.take(), "the only room is taken");
+        let links = || kept.metadata().unwrap().unwrap().nlink();
+        assert!(links() > 0);
+        fs::remove_dir(&inner).unwrap();
+        assert_eq!(links(), 0);
+        let mut other = CachedFile::default();
+        other.keep_open(|| folder.path().to_owned(), &room).unwrap();
+        assert!(other.metadata().is_none(), "there is no room");
+        drop(kept);
+        assert!(room.take());
     }
 
     #[test]

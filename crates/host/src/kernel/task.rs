@@ -6,6 +6,8 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
+use super::cached_file::{CachedFile, OpenFileBudget};
+
 /// Reads a file in one call, or its begin if it is longer than the buffer. The kernel writes the
 /// content of these files anew for each reader, so that a second call would only see the end.
 fn content<'a>(path: &Path, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
@@ -18,10 +20,14 @@ fn try_content<'a>(path: &Path, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
 }
 
 /// Returns the number of the newest process or thread below `proc`, if the kernel tells. While it
-/// stays the same, hardly anything has begun.
-pub(crate) fn newest(proc: &Path) -> Option<u32> {
+/// stays the same, hardly anything has begun. `file` is for this and for later calls.
+pub(crate) fn newest(proc: &Path, file: &mut CachedFile, files: &OpenFileBudget) -> Option<u32> {
     let mut buffer = [0; LINE];
-    let content = content(&proc.join("loadavg"), &mut buffer)?;
+    let Ok(content) = file.read(|| proc.join("loadavg"), &mut buffer, files) else {
+        // The next call opens it again.
+        *file = CachedFile::default();
+        return None;
+    };
     std::str::from_utf8(content).ok()?.split_whitespace().next_back()?.parse().ok()
 }
 

@@ -60,6 +60,7 @@ impl Reconciler {
             // A failure that a request has cleared meanwhile must not come back.
             if seen.failures_cleared == cleared {
                 seen.observed.vms = vms;
+                seen.vms_observed += 1;
                 seen.starts = starts;
                 return;
             }

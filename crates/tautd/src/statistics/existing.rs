@@ -1,12 +1,13 @@
-//! The ports and VMCI devices that exist, with their keys. They are kept from one sample to the
-//! next: looking up all owners takes longer than reading their counters.
+//! The ports, VMCI devices and VMs of taut that exist. They are kept from one sample to the next:
+//! looking up all owners takes longer than reading their counters.
 
 use std::collections::BTreeMap;
 
+use taut_api::Name;
 use taut_api::fabric::PortId;
 use taut_plan::Desired;
 
-use super::{machines, ports, sockets};
+use super::{ports, sockets};
 use crate::board::Seen;
 
 /// A port or VMCI device.
@@ -19,29 +20,43 @@ pub(super) struct Subject {
     pub(super) port: PortId,
 }
 
-/// The ports and VMCI devices of one state of the host.
+/// The ports, VMCI devices and VMs of one state of the host.
 #[derive(Debug, Default)]
 pub(super) struct Existing {
-    /// Revision of the documents and taut's VMs of that state.
-    of: Option<(u64, BTreeMap<u32, String>)>,
+    /// Revision of the documents of that state, and number of the observation of VMs.
+    of: Option<(u64, u64)>,
+    /// Names of taut's VMs that run, by their processes.
+    pub(super) own: BTreeMap<u32, Name>,
     pub(super) ports: Vec<Subject>,
     pub(super) sockets: Vec<Subject>,
 }
 
 impl Existing {
-    /// Lists ports and devices anew if documents or VMs have changed. Returns whether they have.
+    /// Lists all of them anew if documents or VMs have changed. Returns whether they have.
     pub(super) fn update(&mut self, revision: u64, desired: &Desired, seen: &Seen) -> bool {
-        let of = Some((revision, machines::own(seen)));
-        if self.of == of {
+        let of = Some((revision, seen.vms_observed));
+        let before = std::mem::replace(&mut self.of, of);
+        // Most observations find the same VMs.
+        let has_same_documents = before.is_some_and(|(before, _)| before == revision);
+        if before == of || has_same_documents && self.has_same_vms(seen) {
             return false;
         }
         let subject = |key: fn(PortId, &str) -> String| {
             move |(name, port): (String, PortId)| Subject { key: key(port, &name), name, port }
         };
+        self.own = running(seen).map(|(pid, name)| (pid, name.clone())).collect();
         self.ports = ports::existing(desired, seen).into_iter().map(subject(ports::key)).collect();
         self.sockets = sockets::existing(desired).into_iter().map(subject(sockets::key)).collect();
-        self.of = of;
         true
+    }
+
+    fn has_same_vms(&self, seen: &Seen) -> bool {
+        let mut count = 0;
+        let is_same = running(seen).all(|(pid, name)| {
+            count += 1;
+            self.own.get(&pid) == Some(name)
+        });
+        is_same && count == self.own.len()
     }
 
     /// Returns the port or device with the highest number.
@@ -53,4 +68,9 @@ impl Existing {
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         self.ports.iter().chain(&self.sockets).map(|subject| subject.key.as_str())
     }
+}
+
+/// Returns taut's VMs that run: processes and names.
+fn running(seen: &Seen) -> impl Iterator<Item = (u32, &Name)> {
+    seen.observed.vms.iter().filter_map(|(name, vm)| Some((vm.process.as_ref()?.pid, name)))
 }

@@ -6,13 +6,14 @@
 //! other. Both begin at zero with each daemon, which the history takes as counters that began
 //! again; so the time without a daemon is in neither of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 
 use taut_history::Values;
 
-/// Sums of all subjects, by key.
+/// Sums of all subjects, by key. Each sample looks them up, and a hash map reads the fewest keys
+/// for that.
 #[derive(Debug, Default)]
-pub(super) struct Gauges(BTreeMap<String, Sums>);
+pub(super) struct Gauges(HashMap<String, Sums>);
 
 /// Sums of one subject.
 #[derive(Debug, Default)]

@@ -2,13 +2,14 @@
 //! other threads, memory and disks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use taut_api::Name;
 use taut_api::statistics::{Column, Period, VcpuStatistics, VmStatistics};
 use taut_history::{Clocks, Counted, FileError, History, Point, Values};
 use taut_host::observe::processes::{DiskUse, Machine, MemoryUse, Times};
 
 use super::gauges::{Sums, average};
-use crate::board::Seen;
 
 /// Begins of the keys of taut's VMs and of others; a name or UUID follows.
 const OWN: &str = "vm/";
@@ -77,40 +78,67 @@ pub(crate) struct VmTimes {
     pub(crate) memory: Option<MemoryUse>,
 }
 
-/// Returns the times of VMs: first taut's own, then the others, the oldest first.
-pub(super) fn times(mut sampled: Vec<(Machine, Named)>) -> Vec<VmTimes> {
-    sampled.sort_by_key(|(machine, named)| (is_foreign(&named.key), machine.started, machine.pid));
-    let mut ids = BTreeSet::new();
-    let identified = |(machine, named): (Machine, Named)| {
-        let Machine { pid, uuid, vcpus, others, throttled_ns, memory, .. } = machine;
-        let foreign = is_foreign(&named.key);
-        let by_process = || format!("pid:{pid}");
-        let id = if foreign { uuid } else { Some(named.name.clone()) };
-        let id = id.filter(|id| !ids.contains(id)).unwrap_or_else(by_process);
-        ids.insert(id.clone());
-        let vcpus = vcpus.range(..MOST_VCPUS).map(|(vcpu, of)| (*vcpu, of.times)).collect();
-        VmTimes { name: named.name, id, foreign, pid, vcpus, others, throttled_ns, memory }
-    };
-    sampled.into_iter().map(identified).collect()
+/// The VMs of a sample, in the order of their processes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sampled {
+    pub(super) machines: Vec<(Machine, Arc<Named>)>,
+    /// Number of VMs that the sample has left out, because there are too many.
+    pub(super) left_out: usize,
 }
 
-/// Returns the names of taut's VMs that run, by their processes.
-pub(super) fn own(seen: &Seen) -> BTreeMap<u32, String> {
-    let vms = seen.observed.vms.iter();
-    vms.filter_map(|(name, vm)| Some((vm.process.as_ref()?.pid, name.to_string()))).collect()
+impl Sampled {
+    /// Returns the processes of the VMs, by the key that they have in the history.
+    pub(super) fn processes(&self) -> BTreeMap<String, u32> {
+        self.machines.iter().map(|(machine, named)| (named.key.clone(), machine.pid)).collect()
+    }
+
+    /// Returns whether these are the same VMs as those of another sample, with the same names.
+    pub(super) fn has_names_of(&self, other: &Self) -> bool {
+        let (names, others) = (self.machines.iter(), other.machines.iter());
+        let is_same = |((_, one), (_, other)): (&(_, Arc<Named>), &(_, Arc<Named>))| Arc::ptr_eq(one, other);
+        self.machines.len() == other.machines.len() && names.zip(others).all(is_same)
+    }
+
+    /// Returns the name that a VM had in this sample, if its process has the same identity.
+    pub(super) fn name_of(&self, machine: &Machine) -> Option<Arc<Named>> {
+        let at = self.machines.binary_search_by_key(&machine.pid, |(sampled, _)| sampled.pid).ok()?;
+        let (sampled, named) = &self.machines[at];
+        let is_same = sampled.started == machine.started
+            && (&sampled.name, &sampled.uuid) == (&machine.name, &machine.uuid);
+        is_same.then(|| named.clone())
+    }
+
+    /// Returns the times of the VMs: first taut's own, then the others, the oldest first.
+    pub(super) fn times(&self) -> Vec<VmTimes> {
+        let mut sampled: Vec<_> = self.machines.iter().collect();
+        sampled.sort_by_key(|(machine, named)| (is_foreign(&named.key), machine.started, machine.pid));
+        let mut ids = BTreeSet::new();
+        let identified = |(machine, named): &(Machine, Arc<Named>)| {
+            let Machine { pid, others, throttled_ns, memory, .. } = *machine;
+            let foreign = is_foreign(&named.key);
+            let by_process = || format!("pid:{pid}");
+            let id = if foreign { machine.uuid.as_deref() } else { Some(named.name.as_str()) };
+            let id = id.map(str::to_owned).filter(|id| !ids.contains(id)).unwrap_or_else(by_process);
+            ids.insert(id.clone());
+            let vcpus = machine.vcpus.range(..MOST_VCPUS).map(|(vcpu, of)| (*vcpu, of.times)).collect();
+            let name = named.name.clone();
+            VmTimes { name, id, foreign, pid, vcpus, others, throttled_ns, memory }
+        };
+        sampled.into_iter().map(identified).collect()
+    }
 }
 
 impl Named {
     /// Names a machine: as taut does if it is one of taut's, or else by its command line, and by
     /// its process and the start of that, because several machines may have one name. `own` are
     /// taut's, by process. Returns nothing for a machine that may still turn out to be taut's.
-    pub(super) fn of(machine: &Machine, own: &BTreeMap<u32, String>) -> Option<Self> {
+    pub(super) fn of(machine: &Machine, own: &BTreeMap<u32, Name>) -> Option<Self> {
         let Machine { pid, started, .. } = *machine;
         if let Some(name) = own.get(&pid) {
-            return Some(Self { key: format!("{OWN}{name}"), name: name.clone() });
+            return Some(Self { key: format!("{OWN}{name}"), name: name.to_string() });
         }
-        let name = machine.name.clone().unwrap_or_else(|| format!("process {pid}"));
-        let id = machine.uuid.as_ref().unwrap_or(&name);
+        let name = machine.name.as_deref().map_or_else(|| format!("process {pid}"), str::to_owned);
+        let id = machine.uuid.as_deref().unwrap_or(&name);
         let key = format!("{FOREIGN}{id}/{started}/{pid}");
         (machine.looks >= LOOKS_BEFORE_FOREIGN).then_some(Self { key, name })
     }
@@ -297,8 +325,8 @@ mod tests {
             started: 99,
             threads: 4,
             looks: LOOKS_BEFORE_FOREIGN,
-            name: Some("db".to_owned()),
-            uuid: Some("6ba7".to_owned()),
+            name: Some("db".into()),
+            uuid: Some("6ba7".into()),
             vcpus: [(0, vcpu(50, 50)), (1, vcpu(25, 0)), (MOST_VCPUS, vcpu(10, 0))].into(),
             others: times(5, 1),
             throttled_ns: Some(200_000_000 * second),
@@ -358,7 +386,7 @@ mod tests {
         assert_eq!(Named::of(&nameless, &BTreeMap::new()).unwrap().name, "process 9");
         let young = Machine { looks: LOOKS_BEFORE_FOREIGN - 1, ..machine(9, 0) };
         assert_eq!(Named::of(&young, &BTreeMap::new()), None, "it may be taut's");
-        let own = BTreeMap::from([(9, "web1".to_owned())]);
+        let own = BTreeMap::from([(9, "web1".parse().unwrap())]);
         let named = Named::of(&young, &own).map(|named| (named.key, named.name));
         assert_eq!(named, Some(("vm/web1".to_owned(), "web1".to_owned())));
         // A copy of a machine that began at the same time has samples of its own.
@@ -370,18 +398,24 @@ mod tests {
         const UUID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
         let sampled = |key: &str, pid: u32, started: u64, uuid: &str| {
             let named = Named { key: key.to_owned(), name: "x".to_owned() };
-            (Machine { started, uuid: Some(uuid.to_owned()), ..machine(pid, 1) }, named)
+            (Machine { started, uuid: Some(uuid.into()), ..machine(pid, 1) }, Arc::new(named))
         };
         let mut own = sampled("vm/own", 3, 900, UUID);
-        own.1.name = "own".to_owned();
-        let all = times(vec![
-            sampled("machine/b", 9, 800, UUID),
+        Arc::get_mut(&mut own.1).unwrap().name = "own".to_owned();
+        let machines = vec![
+            own,
             sampled("machine/a", 7, 500, UUID),
             sampled("machine/c", 8, 600, UUID),
-            own,
-        ]);
+            sampled("machine/b", 9, 800, UUID),
+        ];
+        let sample = Sampled { machines, left_out: 0 };
+        let all = sample.times();
         let ids: Vec<_> = all.iter().map(|vm| (vm.id.as_str(), vm.foreign)).collect();
         assert_eq!(ids, [("own", false), (UUID, true), ("pid:8", true), ("pid:9", true)]);
         assert_eq!(all[1].vcpus.len(), 2);
+        let found = |pid, started| sample.name_of(&sampled("", pid, started, UUID).0);
+        assert_eq!(found(8, 600).map(|named| named.key.clone()).as_deref(), Some("machine/c"));
+        assert_eq!((found(8, 601), found(6, 600)), (None, None), "another process");
+        assert!(sample.has_names_of(&sample.clone()) && !sample.has_names_of(&Sampled::default()));
     }
 }

@@ -1,8 +1,8 @@
 //! Statistics: samples of counters, every second, and averages of any period.
 //!
-//! [`ports`], [`sockets`], [`machines`] and [`host`] say what is read; [`existing`] keeps the list
-//! of ports, and [`thread`](self::thread) reads all of it every second. The samples are in a file
-//! of their own beside the store.
+//! [`ports`], [`sockets`], [`machines`] and [`host`] say what is read; [`existing`] keeps the lists
+//! of ports, VMCI devices and taut's running VMs, and [`thread`](self::thread) reads all of it
+//! every second. The samples are in a file of their own beside the store.
 
 mod existing;
 mod gauges;
@@ -14,7 +14,6 @@ mod series;
 mod sockets;
 mod thread;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,6 +30,8 @@ use taut_history::{Clocks, FileError, History};
 use crate::board::Board;
 use crate::fabric::counters::Counters;
 use crate::store::Store;
+
+use machines::Sampled;
 
 pub(crate) use machines::VmTimes;
 pub(crate) use series::Asked;
@@ -63,22 +64,11 @@ pub(crate) struct Statistics {
     /// so that they do not keep samples from being taken.
     reader: Mutex<()>,
     /// The VMs that ran at the last sample.
-    running: Mutex<Running>,
+    running: Mutex<Arc<Sampled>>,
     /// The last write has failed.
     write_failed: AtomicBool,
     /// The last deletion of old samples has failed.
     prune_failed: AtomicBool,
-}
-
-/// VMs that ran at a sample.
-#[derive(Debug, Default)]
-struct Running {
-    /// Their processes, by the key that they have in the history.
-    processes: BTreeMap<String, u32>,
-    /// Their times.
-    times: Vec<VmTimes>,
-    /// Number of VMs that the sample has left out, because there are too many.
-    left_out: usize,
 }
 
 /// Counts of a port.
@@ -173,7 +163,7 @@ impl Statistics {
 
     /// Returns the times of all VMs of the host with samples in the period.
     pub(crate) fn vms(&self, period: Period) -> Result<Vec<VmStatistics>, ApiError> {
-        let running = self.running().processes.clone();
+        let running = self.running().processes();
         self.read(|history| machines::statistics(history, &running, period, clocks()))
     }
 
@@ -190,7 +180,7 @@ impl Statistics {
     /// Returns the rates of a subject over the period, step by step; nothing if no such subject has
     /// samples in the period.
     pub(crate) fn series(&self, asked: &Asked, period: Period) -> Result<Option<Series>, ApiError> {
-        let running = self.running().processes.clone();
+        let running = self.running().processes();
         self.read(|history| series::series(history, &running, asked, period, clocks()))
     }
 
@@ -198,7 +188,7 @@ impl Statistics {
     /// those that it has left out.
     pub(crate) fn vm_times(&self) -> (Vec<VmTimes>, usize) {
         let running = self.running();
-        (running.times.clone(), running.left_out)
+        (running.times(), running.left_out)
     }
 
     /// Returns whether samples reach the file: it can be used, and the last write has not failed.
@@ -223,8 +213,12 @@ impl Statistics {
         }
     }
 
-    fn running(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> Arc<Sampled> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_running(&self, sampled: Arc<Sampled>) {
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = sampled;
     }
 
     fn lock(&self) -> MutexGuard<'_, Result<History, ApiError>> {

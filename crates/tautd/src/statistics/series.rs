@@ -48,7 +48,7 @@ pub(super) fn series(
         };
         has_name && asked.pid.is_none_or(|pid| running.get(*key) == Some(&pid))
     };
-    let subjects = history.subjects_since(begin).filter(is_asked);
+    let subjects = history.subjects_since(begin).into_iter().filter(is_asked);
     let Some((key, name)) = subjects.max_by_key(|(key, _)| (running.contains_key(*key), history.last(key)))
     else {
         return Ok(None);

@@ -96,7 +96,7 @@ pub(super) fn statistics(
     let end = history.timeline().position(now.since_boot);
     let begin = end.saturating_sub(period.ms());
     let mut all = Vec::new();
-    for (key, vm) in history.subjects_since(begin).filter(|(key, _)| is_key(key)) {
+    for (key, vm) in history.subjects_since(begin).into_iter().filter(|(key, _)| is_key(key)) {
         let Some(counted) = history.counted(key, begin, end)? else { continue };
         let to_ms = history.timeline().wall(counted.to, now);
         all.push(SocketStatistics { vm: vm.to_owned(), to_ms, ..averages(&counted.values, counted.ms()) });

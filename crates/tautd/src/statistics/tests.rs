@@ -1,6 +1,6 @@
 //! Samples of a fabric's counters whose values the tests know.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileExt as _;
 
 use taut_api::Name;

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use taut_history::{Clocks, History};
 use taut_host::observe::load::Loads;
-use taut_host::observe::processes::{Detail, Found, Needs, Processes};
+use taut_host::observe::processes::{Detail, Found, Machine, Needs, Processes};
 
 use super::existing::{Existing, Subject};
 use super::gauges::Gauges;
 use super::left_out::LeftOut;
-use super::machines::{self, Named};
-use super::{Running, Sources, Statistics, clocks, host, ports, sockets};
+use super::machines::{self, Named, Sampled};
+use super::{Sources, Statistics, clocks, host, ports, sockets};
 use crate::fabric::counters::AllPorts;
 
 /// Time between two samples in ms.
@@ -25,8 +25,8 @@ const SAMPLES_PER_WRITE: u64 = 5;
 /// Most subjects that have ended and keep their samples. Ports and VMs can be made and deleted
 /// again all the time.
 const MOST_ENDED: usize = 16_384;
-/// Parts of the subjects. Each second, old samples of one part are deleted.
-const PARTS: u64 = 600;
+/// Parts of the subjects. After each write, old samples of one part are deleted.
+const PARTS: u64 = 120;
 
 /// Figures of processes that a sample has.
 const NEEDS: Needs =
@@ -41,8 +41,8 @@ pub(super) struct Readers {
     gauges: Gauges,
     existing: Existing,
     counters: AllPorts,
-    /// Keys of the machines of the last sample.
-    machines: BTreeSet<String>,
+    /// The machines of the last sample.
+    last: Arc<Sampled>,
 }
 
 impl Readers {
@@ -55,7 +55,7 @@ impl Readers {
             gauges: Gauges::default(),
             existing: Existing::default(),
             counters: AllPorts::default(),
-            machines: BTreeSet::new(),
+            last: Arc::default(),
         }
     }
 }
@@ -68,8 +68,8 @@ pub(super) fn start(statistics: Arc<Statistics>, sources: Sources) -> io::Result
             sample(&statistics, &sources, &mut readers, clocks);
             if number.is_multiple_of(SAMPLES_PER_WRITE) {
                 statistics.write();
+                statistics.prune(clocks().since_boot / (EVERY * SAMPLES_PER_WRITE), PARTS);
             }
-            statistics.prune(clocks().since_boot / EVERY, PARTS);
             // At whole seconds, so that samples are evenly spaced however long one takes.
             let since_boot = clocks().since_boot;
             sleep(Duration::from_millis(EVERY - since_boot % EVERY));
@@ -99,27 +99,28 @@ pub(super) fn sample(
     readers: &mut Readers,
     clocks: impl Fn() -> Clocks,
 ) {
-    let Readers { processes, left_out, loads, gauges, existing, counters, machines: before } = readers;
+    let Readers { processes, left_out, loads, gauges, existing, counters, last } = readers;
     let state = sources.store.state();
-    let own = machines::own(&sources.board.lock());
+    let (have_changed, is_observed) = {
+        let seen = sources.board.lock();
+        // Before the first observation no VM is known to be taut's.
+        let is_observed = seen.reconciled > 0 || state.revision == 0;
+        (existing.update(state.revision, &state.desired, &seen), is_observed)
+    };
+    let own = &existing.own;
     let (found, load) = (processes.read(NEEDS, |pid| own.contains_key(&pid)), loads.read());
     let Found { machines, machines_left_out, .. } = found;
     if let Some((level, kind, message)) = left_out.note(machines_left_out) {
         sources.store.event(level, host::KEY, kind, &message);
     }
     let read_at = clocks();
-    let (have_changed, named): (bool, Vec<_>) = {
-        let seen = sources.board.lock();
-        // Before the first observation no VM is known to be taut's.
-        let is_observed = seen.reconciled > 0 || state.revision == 0;
-        let own = machines::own(&seen);
-        let named = |machine| Named::of(machine, &own).filter(|_| is_observed);
-        let named = machines.iter().map(named).collect();
-        (existing.update(state.revision, &state.desired, &seen), named)
+    let named = |machine: &Machine| {
+        let known = if have_changed { None } else { last.name_of(machine) };
+        known.or_else(|| Named::of(machine, own).map(Arc::new)).filter(|_| is_observed)
     };
-    let mut keys = BTreeSet::new();
-    let named = machines.into_iter().zip(named).filter_map(|(machine, named)| Some((machine, named?)));
-    let named: Vec<_> = named.filter(|(_, named)| keys.insert(named.key.clone())).collect();
+    let named = machines.into_iter().filter_map(|machine| Some((named(&machine)?, machine)));
+    let machines = named.map(|(named, machine)| (machine, named)).collect();
+    let sampled = Arc::new(Sampled { machines, left_out: machines_left_out });
     if let Ok(history) = &mut *statistics.lock() {
         // Others may have kept the lock for a while.
         let now = clocks();
@@ -136,21 +137,22 @@ pub(super) fn sample(
             }
             Err(error) => tracing::warn!(%error, "the counters of ports cannot be read"),
         }
-        for (machine, Named { key, name }) in &named {
+        for (machine, named) in &sampled.machines {
+            let Named { key, name } = &**named;
             let reading = machines::reading(machine, gauges.begin(key, read_at.since_boot));
             history.record(read_at.since_boot, key, name, &reading);
         }
         let reading = host::reading(&load, gauges.begin(host::KEY, read_at.since_boot));
         history.record(read_at.since_boot, host::KEY, host::KEY, &reading);
-        if have_changed || keys != *before {
-            let all = existing.keys().chain([host::KEY]).map(str::to_owned);
-            let all: BTreeSet<_> = all.chain(keys.iter().cloned()).collect();
+        if have_changed || !sampled.has_names_of(last) {
+            let machines = sampled.machines.iter().map(|(_, named)| named.key.as_str());
+            let all = existing.keys().chain([host::KEY]).chain(machines).map(str::to_owned);
+            let all: BTreeSet<_> = all.collect();
             history.end_others(|key| all.contains(key));
             bound(history, &all);
             gauges.keep(&all);
         }
-        *before = keys;
     }
-    let processes = named.iter().map(|(machine, named)| (named.key.clone(), machine.pid)).collect();
-    *statistics.running() = Running { processes, times: machines::times(named), left_out: machines_left_out };
+    last.clone_from(&sampled);
+    statistics.set_running(sampled);
 }

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use crate::kernel::cgroup::controller::Controller;
 use crate::kernel::cgroup::throttling;
 
-/// Number of readings after which the groups of a machine are looked up again.
+/// Number of readings after which the groups of a machine are to be looked up again. That happens
+/// once the machine has run.
 pub(super) const LOOKS_PER_GROUPS: u32 = 16;
 
-/// Returns whether the groups of a process are looked up in this reading. Not all processes are due
-/// in the same one.
+/// Returns whether the groups of a process are to be looked up from this reading on. Not all
+/// processes are due in the same one.
 pub(super) const fn is_due(looks: u32, pid: u32) -> bool {
     looks.wrapping_add(pid).is_multiple_of(LOOKS_PER_GROUPS)
 }

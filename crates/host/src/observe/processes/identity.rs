@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use taut_api::printable::{MOST_NAME, printable};
 
@@ -17,9 +18,9 @@ pub(super) struct Identity {
     /// Start of its process, in clock ticks since the boot.
     pub(super) started: u64,
     /// Name by its command line.
-    pub(super) name: Option<String>,
+    pub(super) name: Option<Arc<str>>,
     /// UUID by its command line.
-    pub(super) uuid: Option<String>,
+    pub(super) uuid: Option<Arc<str>>,
 }
 
 impl Identity {
@@ -50,17 +51,17 @@ impl Identity {
         });
         Some(Self {
             started: task::started(process).unwrap_or(0),
-            name: name.filter(|name| !name.is_empty()).map(|name| printable(name, MOST_NAME)),
+            name: name.filter(|name| !name.is_empty()).map(|name| printable(name, MOST_NAME).into()),
             uuid: after("uuid").and_then(canonical_uuid),
         })
     }
 }
 
 /// Returns a UUID in small letters, or nothing if the text is no UUID in the usual form.
-fn canonical_uuid(text: &str) -> Option<String> {
+fn canonical_uuid(text: &str) -> Option<Arc<str>> {
     let fits = |(at, byte): (usize, u8)| match at {
         8 | 13 | 18 | 23 => byte == b'-',
         _ => byte.is_ascii_hexdigit(),
     };
-    (text.len() == 36 && text.bytes().enumerate().all(fits)).then(|| text.to_ascii_lowercase())
+    (text.len() == 36 && text.bytes().enumerate().all(fits)).then(|| text.to_ascii_lowercase().into())
 }

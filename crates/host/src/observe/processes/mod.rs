@@ -6,30 +6,31 @@
 //! list of processes stays while the kernel tells of no new one. The identity of a process, the
 //! list of its threads and their names are kept between readings, and looked up again only now and
 //! then. So are memory, disk traffic and throttled time of a machine while none of its threads
-//! runs.
+//! runs. Files of machines' threads stay open, and so do the folders that have these.
 //!
 //! Names, command lines and numbers of threads are those of strangers. So a reading is bounded:
 //! machines of others beyond [`MOST_MACHINES`] and [`MOST_MACHINE_THREADS`] are left out, and other
 //! processes beyond [`MOST_OTHER_THREADS`]. Machines of the caller never are, and of the others
 //! those that run for longest come first.
 
+mod folder;
 mod groups;
 mod identity;
 mod threads;
 mod usage;
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::kernel::cached_file::OpenFileBudget;
+use crate::kernel::cached_file::{CachedFile, OpenFileBudget};
 use crate::kernel::cgroup::controller::Controller;
 use crate::kernel::task;
 
 pub use self::threads::{TICKS_PER_S, Thread, Times, Vcpu, delays_are_counted};
 pub use crate::kernel::task::{DiskUse, MemoryUse};
 
+use self::folder::TaskFolder;
 use self::groups::Groups;
 use self::identity::Identity;
 use self::threads::Threads;
@@ -105,9 +106,9 @@ pub struct Machine {
     pub looks: u32,
     /// Name by its command line (`-name`), printable and of at most
     /// [`taut_api::printable::MOST_NAME`] characters.
-    pub name: Option<String>,
+    pub name: Option<Arc<str>>,
     /// UUID by its command line (`-uuid`), in small letters.
-    pub uuid: Option<String>,
+    pub uuid: Option<Arc<str>>,
     /// Number of its threads.
     pub threads: usize,
     /// Its vCPUs. They are the threads that QEMU names `CPU 0/KVM` (option `debug-threads=on` of
@@ -150,6 +151,8 @@ pub struct Processes {
     /// Budget for files that stay open.
     files: OpenFileBudget,
     known: BTreeMap<u32, Known>,
+    /// The file that tells the newest process or thread.
+    newest_file: CachedFile,
     /// The newest process or thread when processes were last listed, if the kernel tells.
     newest: Option<u32>,
     /// Number of readings since then.
@@ -159,16 +162,15 @@ pub struct Processes {
 /// A process that was seen before.
 #[derive(Debug, Default)]
 struct Known {
-    /// Inode of its folder `task`. The kernel uses numbers of processes again, but with another
-    /// inode.
-    inode: u64,
-    /// Number of its threads, if the kernel tells.
-    count: Option<usize>,
+    /// Its folder of threads.
+    tasks: TaskFolder,
     /// Number of times that it was seen.
     looks: u32,
     machine: Option<Identity>,
     threads: Threads,
     groups: Groups,
+    /// True if its groups are looked up as soon as one of its threads has run.
+    are_groups_due: bool,
     usage: Usage,
 }
 
@@ -190,6 +192,7 @@ impl Processes {
             cpu,
             files: OpenFileBudget::of_this_process(),
             known: BTreeMap::new(),
+            newest_file: CachedFile::default(),
             newest: None,
             since_list: 0,
         }
@@ -205,20 +208,31 @@ impl Processes {
             |(pid, known): (&u32, &Known)| Some((!is_own(*pid), known.machine.as_ref()?.started, *pid));
         let mut machines: Vec<_> = self.known.iter().filter_map(by_age).collect();
         machines.sort_unstable();
+        found.machines.reserve(machines.len());
+        let mut ended = Vec::new();
         let mut budget = Budget { processes: MOST_MACHINES, threads: MOST_MACHINE_THREADS };
         for (is_foreign, _, pid) in machines {
             let Some(known) = self.known.get_mut(&pid) else { continue };
-            if is_foreign && !budget.take(known) {
-                known.threads.close_files();
+            if is_foreign && !budget.take(known.tasks.count()) {
+                known.close_files();
                 found.machines_left_out += 1;
                 continue;
             }
             let folder = proc.join(pid.to_string());
-            known.threads.read(&folder, known.count, needs.threads, needs.paging, &self.files);
+            known.tasks.keep_open(&folder, &self.files);
+            let count = known.tasks.count();
+            known.threads.read(&folder, count, needs.threads, needs.paging, &self.files);
+            if known.threads.numbers().len() == 0 && known.has_ended(&folder) {
+                ended.push(pid);
+                continue;
+            }
             found.machines.extend(known.machine(pid, &folder, needs, self.cpu.as_ref()));
             if needs.threads == Detail::Places {
                 found.threads.extend(known.threads.all(pid));
             }
+        }
+        for pid in ended {
+            self.known.remove(&pid);
         }
         found.machines.sort_unstable_by_key(|machine| machine.pid);
         if needs.threads == Detail::Places {
@@ -228,18 +242,21 @@ impl Processes {
     }
 
     /// Lists the processes, and looks at each. If none has begun since the last list, the list
-    /// stays as it is, and only machines and processes that may have become one are looked at,
-    /// unless all are needed.
+    /// stays as it is, unless all are needed. Then only processes that may have become machines are
+    /// looked at, and machines that may have other threads than before.
     fn look(&mut self, proc: &Path, needs_all: bool) {
         // A process may appear a moment after the kernel has told of it, or not be told of at all,
         // if this process is in another namespace of numbers.
-        let newest = task::newest(proc);
+        let newest = task::newest(proc, &mut self.newest_file, &self.files);
         self.since_list += 1;
         let is_due = needs_all || self.since_list >= READINGS_PER_LIST;
         if !is_due && newest.is_some() && newest == self.newest {
+            // No thread has begun either. One may appear a moment after the kernel has told of it.
+            let is_settled = self.since_list > 1;
             self.known.retain(|pid, known| {
                 let looks = known.looks.saturating_add(1);
-                if known.machine.is_some() || is_looked_at(looks) {
+                let may_have_others = !is_settled || !known.has_all_threads();
+                if is_looked_at(looks) || known.machine.is_some() && may_have_others {
                     return known.look(&proc.join(pid.to_string()));
                 }
                 known.looks = looks;
@@ -266,10 +283,10 @@ impl Processes {
     fn read_others(&mut self, proc: &Path, found: &mut Found) {
         let mut budget = Budget { processes: usize::MAX, threads: MOST_OTHER_THREADS };
         for (pid, known) in self.known.iter_mut().filter(|(_, known)| known.machine.is_none()) {
-            if budget.take(known) {
+            if budget.take(known.tasks.count()) {
                 known.threads.read(
                     &proc.join(pid.to_string()),
-                    known.count,
+                    known.tasks.count(),
                     Detail::Places,
                     false,
                     &self.files,
@@ -289,11 +306,11 @@ struct Budget {
 }
 
 impl Budget {
-    /// Takes a process and its threads off the budget. Returns false, and takes nothing, if there
-    /// is too little left.
-    fn take(&mut self, known: &Known) -> bool {
-        let threads = known.count.unwrap_or(1);
-        let left = self.processes.checked_sub(1).zip(self.threads.checked_sub(threads));
+    /// Takes a process with so many threads, if that is known, off the budget. Returns false, and
+    /// takes nothing, if there is too little left.
+    fn take(&mut self, threads: Option<usize>) -> bool {
+        let threads = self.threads.checked_sub(threads.unwrap_or(1));
+        let left = self.processes.checked_sub(1).zip(threads);
         if let Some((processes, threads)) = left {
             (self.processes, self.threads) = (processes, threads);
         }
@@ -305,34 +322,52 @@ impl Known {
     /// Looks at the process with this folder, which may be another one than before. Returns false
     /// if it has ended.
     fn look(&mut self, folder: &Path) -> bool {
-        let task = match fs::metadata(folder.join("task")) {
-            Ok(task) => task,
+        let before = self.tasks.inode();
+        let inode = match self.tasks.look(folder) {
+            Ok(inode) => inode,
             // The process may still be there.
-            Err(error) => return task::is_shortage(&error) && self.inode > 0,
+            Err(error) => return task::is_shortage(&error) && before > 0,
         };
-        if !self.is_same(task.ino(), folder) {
-            *self = Self::default();
+        if !self.is_same(before, inode, folder) {
+            *self = Self { tasks: std::mem::take(&mut self.tasks), ..Self::default() };
         }
-        self.inode = task.ino();
-        // Each thread is a folder, which has a link to this one. Some file systems of captured
-        // hosts count no links.
-        self.count = task.nlink().checked_sub(2).and_then(|count| count.try_into().ok());
         self.looks = self.looks.saturating_add(1);
         if is_looked_at(self.looks) {
             let was_machine = self.machine.is_some();
             self.machine = Identity::of(folder);
             if was_machine && self.machine.is_none() {
-                self.threads.close_files();
+                self.close_files();
             }
         }
         true
     }
 
-    /// Returns whether the process with this number and inode is still the same. The kernel may
-    /// give a process another inode when memory is scarce.
-    fn is_same(&self, inode: u64, folder: &Path) -> bool {
+    /// Returns whether the process with this number is still the same, by the inodes of its folder
+    /// of threads before and now. The kernel may give a process another inode when memory is
+    /// scarce.
+    fn is_same(&self, before: u64, inode: u64, folder: &Path) -> bool {
         let started = |machine: &Identity| task::started(folder) == Some(machine.started);
-        self.inode == inode || self.machine.as_ref().is_some_and(started)
+        before == inode || self.machine.as_ref().is_some_and(started)
+    }
+
+    /// Returns whether the threads that were last read are as many as there were at the last look.
+    fn has_all_threads(&self) -> bool {
+        self.tasks.count() == Some(self.threads.numbers().len())
+    }
+
+    /// Returns whether the process with this folder has ended. Another one may have its number.
+    fn has_ended(&mut self, folder: &Path) -> bool {
+        let before = self.tasks.inode();
+        match self.tasks.look(folder) {
+            Ok(inode) => inode != before,
+            Err(error) => !task::is_shortage(&error),
+        }
+    }
+
+    /// Closes the files that are open for the next reading.
+    fn close_files(&mut self) {
+        self.tasks.close();
+        self.threads.close_files();
     }
 
     /// Returns the machine, whose threads were read.
@@ -345,12 +380,19 @@ impl Known {
     ) -> Option<Machine> {
         let Identity { started, name, uuid } = self.machine.clone()?;
         let is_due = is_looked_at(self.looks) || groups::is_due(self.looks, pid);
+        let may_have_run = self.threads.may_have_run();
         // The kernel takes memory from machines that do not run as well.
-        if is_due || self.threads.may_have_run() {
-            self.usage.outdate();
+        if is_due || may_have_run {
+            self.usage.outdate_memory_and_disk();
         }
+        self.are_groups_due |= is_due;
+        // A machine that wants no CPU time is not throttled. So groups matter only once it has run.
+        if may_have_run {
+            self.usage.outdate_throttled();
+        }
+        let look_up = needs.throttling && may_have_run && std::mem::take(&mut self.are_groups_due);
         let (groups, threads) = (&mut self.groups, &self.threads);
-        let read_groups = || Some(groups.read(cpu?, folder, threads.numbers(), is_due));
+        let read_groups = || Some(groups.read(cpu?, folder, threads.numbers(), look_up));
         let throttled_ns = self.usage.throttled_ns.get(needs.throttling, read_groups);
         Some(Machine {
             pid,

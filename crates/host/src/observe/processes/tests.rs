@@ -1,5 +1,6 @@
 //! Hosts whose processes the tests have made.
 
+use std::fs;
 use std::os::unix::fs::symlink;
 
 use taut_api::printable::MOST_NAME;
@@ -150,6 +151,7 @@ fn throttled_time_is_that_of_the_groups_while_the_machine_is_in_them() {
         fs::write(host.0.path().join("proc/10/cgroup"), format!("1:cpu:/{group}\n")).unwrap();
     };
     host.process(10, "/usr/bin/qemu-system-x86_64", &["qemu"]);
+    host.thread(10, 10, "qemu", [5, 0]);
     enter("vm/inner");
     throttle("vm", 1000);
     throttle("vm/inner", 70);
@@ -159,14 +161,19 @@ fn throttled_time_is_that_of_the_groups_while_the_machine_is_in_them() {
     assert_eq!(read(), Some(0));
     throttle("vm", 1200);
     throttle("vm/inner", 75);
+    host.thread(10, 10, "qemu", [6, 0]);
     assert_eq!(read(), Some(205));
     enter("other");
     for _ in 0..LOOKS_PER_GROUPS {
         read();
     }
-    throttle("other", 5_000_001);
+    throttle("other", 6_000_000);
+    throttle("vm", 9000);
     host.thread(10, 10, "qemu", [7, 0]);
-    assert_eq!(read(), Some(206), "the past of a group is not the machine's");
+    assert_eq!(read(), Some(205), "the past of a group is not the machine's");
+    throttle("other", 6_000_001);
+    host.thread(10, 10, "qemu", [9, 0]);
+    assert_eq!(read(), Some(206));
 }
 
 #[test]
@@ -196,6 +203,8 @@ fn threads_have_their_pcpu_and_their_times() {
     // The kernel uses a number again.
     fs::rename(host.0.path().join("proc/7"), host.0.path().join("ended")).unwrap();
     host.process(7, "/usr/sbin/atd", &["atd"]);
+    // Only now, so that the new folder has another inode.
+    fs::remove_dir_all(host.0.path().join("ended")).unwrap();
     let later = format!("7 (atd) S {} 79999 5\n", vec!["7"; 18].join(" "));
     fs::write(host.0.path().join("proc/7/stat"), later).unwrap();
     host.thread(7, 7, "atd", [5, 1]);
@@ -273,8 +282,7 @@ fn machines_of_others_are_bounded_and_the_oldest_come_first() {
     assert!(is_in(1) && is_in(1024) && is_in(1027) && !is_in(1025) && !is_in(1026));
     // One that has more threads than all may have is left out, and no other.
     let budget = &mut Budget { processes: 2, threads: 10 };
-    let known = |count| Known { count: Some(count), ..Known::default() };
-    assert_eq!([11, 4, 7, 6, 0].map(|count| budget.take(&known(count))), [false, true, false, true, false]);
+    assert_eq!([11, 4, 7, 6, 0].map(|count| budget.take(Some(count))), [false, true, false, true, false]);
 }
 
 #[test]
@@ -286,6 +294,7 @@ fn processes_are_listed_only_after_one_has_begun() {
     };
     host.process(50, "/bin/sh", &["sh"]);
     host.process(60, QEMU, &[QEMU]);
+    host.thread(60, 60, "qemu", [5, 0]);
     newest(60);
     let mut processes = Processes::new(host.0.path());
     let mut found = |needs| {
@@ -302,4 +311,31 @@ fn processes_are_listed_only_after_one_has_begun() {
     assert_eq!(found(SAMPLES), [(50, 3), (70, 1)]);
     host.process(80, QEMU, &[QEMU]);
     assert_eq!(found(PLACES).len(), 3, "all are needed");
+}
+
+#[test]
+fn a_machine_that_rests_is_not_looked_at_until_something_has_begun_or_ended() {
+    let host = Host(tempfile::tempdir().unwrap());
+    let newest = |pid: u32| {
+        fs::write(host.0.path().join("proc/loadavg"), format!("0.00 0.01 0.05 1/234 {pid}\n")).unwrap();
+    };
+    host.process(60, "/usr/bin/qemu-system-x86_64", &["qemu"]);
+    host.thread(60, 60, "qemu", [5, 0]);
+    host.thread(60, 61, "CPU 0/KVM", [5, 0]);
+    newest(61);
+    let mut processes = Processes::new(host.0.path());
+    let mut threads = || processes.read(SAMPLES, |_| false).machines.first().map(|machine| machine.threads);
+    // Later looks are those 4 and 8.
+    assert_eq!([(); 5].map(|()| threads()), [Some(2); 5]);
+    host.thread(60, 62, "worker", [5, 0]);
+    assert_eq!(threads(), Some(2), "the kernel tells of no new thread");
+    newest(62);
+    assert_eq!(threads(), Some(3));
+    // The thread ends, and then the process.
+    host.end_of_thread(60, 62);
+    assert_eq!(threads(), Some(2));
+    host.end_of_thread(60, 60);
+    host.end_of_thread(60, 61);
+    fs::remove_dir_all(host.0.path().join("proc/60")).unwrap();
+    assert_eq!(threads(), None, "a machine that has ended is in no reading");
 }

@@ -1,7 +1,7 @@
 //! Memory, disk traffic and throttled time of a machine. These figures are read again only once one
 //! of the machine's threads may have run: an idle machine costs no more than its threads' counters.
-//! Others may change the figures of an idle machine, for example when its memory is swapped out.
-//! That is seen up to 16 readings later.
+//! Others may change memory and disk traffic of an idle machine, for example when its memory is
+//! swapped out. That is seen up to 16 readings later.
 
 use crate::kernel::task::{DiskUse, MemoryUse};
 
@@ -17,10 +17,14 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// Marks all figures as outdated: each is read again when it is needed.
-    pub(super) fn outdate(&mut self) {
+    /// Marks memory and disk traffic as outdated: each is read again when it is needed.
+    pub(super) fn outdate_memory_and_disk(&mut self) {
         self.memory.is_current = false;
         self.disk.is_current = false;
+    }
+
+    /// Marks the throttled time as outdated.
+    pub(super) fn outdate_throttled(&mut self) {
         self.throttled_ns.is_current = false;
     }
 }
@@ -57,7 +61,9 @@ mod tests {
         assert_eq!(usage.throttled_ns.get(true, || None), None);
         assert_eq!(usage.throttled_ns.get(true, || Some(7)), Some(7), "it could not be read before");
         assert_eq!(usage.throttled_ns.get(true, || panic!("it is current")), Some(7));
-        usage.outdate();
+        usage.outdate_memory_and_disk();
+        assert_eq!(usage.throttled_ns.get(true, || panic!("it is current")), Some(7));
+        usage.outdate_throttled();
         assert_eq!(usage.throttled_ns.get(true, || Some(8)), Some(8));
     }
 }
