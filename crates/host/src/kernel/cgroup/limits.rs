@@ -153,10 +153,12 @@ fn killed_v2(dir: &Path) -> Option<u64> {
 fn killed_v1(dir: &Path) -> Option<u64> {
     // The limit of memory and swap together has the same value, and is reached first. Recent
     // kernels do not count its failures.
+    // Mostly the kernel has ended none, and the other files tell nothing more.
+    let killed = field(dir, "memory.oom_control", KILLED).filter(|killed| *killed > 0)?;
     let failed = number(dir, "memory.failcnt")? > 0;
     let is_full = |(most, limit)| Some(number(dir, most)?.saturating_add(CHARGE) >= number(dir, limit)?);
     let reached = failed || is_full(MOST_SWAP_V1).or_else(|| is_full(MOST_V1)).unwrap_or(false);
-    reached.then(|| field(dir, "memory.oom_control", KILLED)).flatten()
+    reached.then_some(killed)
 }
 
 /// Reads the number that a group's file has.

@@ -8,7 +8,7 @@ use crate::kernel::cgroup::throttling;
 
 /// Number of readings after which the groups of a machine are to be looked up again. That happens
 /// once the machine has run.
-pub(super) const LOOKS_PER_GROUPS: u32 = 16;
+pub(super) const LOOKS_PER_GROUPS: u32 = 32;
 
 /// Returns whether the groups of a process are to be looked up from this reading on. Not all
 /// processes are due in the same one.

@@ -151,6 +151,8 @@ pub struct Processes {
     /// Budget for files that stay open.
     files: OpenFileBudget,
     known: BTreeMap<u32, Known>,
+    /// Number of machines at the last reading.
+    machines: usize,
     /// The file that tells the newest process or thread.
     newest_file: CachedFile,
     /// The newest process or thread when processes were last listed, if the kernel tells.
@@ -177,10 +179,17 @@ struct Known {
 /// Number of readings after which processes are listed although the kernel tells of no new one.
 const READINGS_PER_LIST: u32 = 16;
 
-/// Returns whether something is looked at again. A process runs its program, and a thread gets its
-/// name, mostly soon after it has begun.
-const fn is_looked_at(looks: u32) -> bool {
-    looks.is_power_of_two() || looks.is_multiple_of(64)
+/// Number of readings after which a process that is no machine is looked at again.
+const LOOKS_PER_PROCESS: u32 = 64;
+/// Number of readings after which the identity of a machine and the names of its threads are looked
+/// at again.
+const LOOKS_PER_MACHINE: u32 = 256;
+
+/// Returns whether something is looked at again, `every` so many readings and more often in the
+/// beginning. A process runs its program, and a thread gets its name, mostly soon after it has
+/// begun.
+const fn is_looked_at(looks: u32, every: u32) -> bool {
+    looks.is_power_of_two() || looks.is_multiple_of(every)
 }
 
 impl Processes {
@@ -192,6 +201,7 @@ impl Processes {
             cpu,
             files: OpenFileBudget::of_this_process(),
             known: BTreeMap::new(),
+            machines: 0,
             newest_file: CachedFile::default(),
             newest: None,
             since_list: 0,
@@ -206,8 +216,11 @@ impl Processes {
         let mut found = Found::default();
         let by_age =
             |(pid, known): (&u32, &Known)| Some((!is_own(*pid), known.machine.as_ref()?.started, *pid));
-        let mut machines: Vec<_> = self.known.iter().filter_map(by_age).collect();
+        // Mostly there are as many as before.
+        let mut machines = Vec::with_capacity(self.machines);
+        machines.extend(self.known.iter().filter_map(by_age));
         machines.sort_unstable();
+        self.machines = machines.len();
         found.machines.reserve(machines.len());
         let mut ended = Vec::new();
         let mut budget = Budget { processes: MOST_MACHINES, threads: MOST_MACHINE_THREADS };
@@ -256,7 +269,8 @@ impl Processes {
             self.known.retain(|pid, known| {
                 let looks = known.looks.saturating_add(1);
                 let may_have_others = !is_settled || !known.has_all_threads();
-                if is_looked_at(looks) || known.machine.is_some() && may_have_others {
+                let is_due = is_looked_at(looks, known.looks_per_identity());
+                if is_due || known.machine.is_some() && may_have_others {
                     return known.look(&proc.join(pid.to_string()));
                 }
                 known.looks = looks;
@@ -332,7 +346,7 @@ impl Known {
             *self = Self { tasks: std::mem::take(&mut self.tasks), ..Self::default() };
         }
         self.looks = self.looks.saturating_add(1);
-        if is_looked_at(self.looks) {
+        if is_looked_at(self.looks, self.looks_per_identity()) {
             let was_machine = self.machine.is_some();
             self.machine = Identity::of(folder);
             if was_machine && self.machine.is_none() {
@@ -340,6 +354,10 @@ impl Known {
             }
         }
         true
+    }
+
+    const fn looks_per_identity(&self) -> u32 {
+        if self.machine.is_some() { LOOKS_PER_MACHINE } else { LOOKS_PER_PROCESS }
     }
 
     /// Returns whether the process with this number is still the same, by the inodes of its folder
@@ -379,7 +397,7 @@ impl Known {
         cpu: Option<&Controller>,
     ) -> Option<Machine> {
         let Identity { started, name, uuid } = self.machine.clone()?;
-        let is_due = is_looked_at(self.looks) || groups::is_due(self.looks, pid);
+        let is_due = is_looked_at(self.looks, LOOKS_PER_MACHINE) || groups::is_due(self.looks, pid);
         let may_have_run = self.threads.may_have_run();
         // The kernel takes memory from machines that do not run as well.
         if is_due || may_have_run {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use taut_api::printable::printable;
 
-use super::{Detail, is_looked_at};
+use super::{Detail, LOOKS_PER_MACHINE, is_looked_at};
 use crate::kernel::affinity;
 use crate::kernel::cached_file::{CachedFile, OpenFileBudget};
 use crate::kernel::task::{self, Schedstat, Stat, is_shortage};
@@ -249,7 +249,7 @@ impl Known {
         self.looks = self.looks.saturating_add(1);
         if detail == Detail::Places && self.stat.is_none() {
             self.vcpu = affinity::vcpu_of(&self.read_stat(folder, files)?.name);
-        } else if detail < Detail::Places && is_looked_at(self.looks) {
+        } else if detail < Detail::Places && is_looked_at(self.looks, LOOKS_PER_MACHINE) {
             self.vcpu = affinity::vcpu_of(&task::name(&folder())?);
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Memory, disk traffic and throttled time of a machine. These figures are read again only once one
 //! of the machine's threads may have run: an idle machine costs no more than its threads' counters.
 //! Others may change memory and disk traffic of an idle machine, for example when its memory is
-//! swapped out. That is seen up to 16 readings later.
+//! swapped out. That is seen up to 32 readings later.
 
 use crate::kernel::task::{DiskUse, MemoryUse};
 
