@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{Rig, Switch};
+use super::{Build, Rig, Switch};
 use crate::figure::ratio;
 use crate::lab::Lab;
 use crate::machine::{Command, Text};
@@ -51,7 +51,8 @@ impl Rig {
     fn count_calls(&mut self, lab: &mut Lab) -> Measured<Allocations> {
         let switch = Switch::taut();
         self.resume(lab, &switch)?;
-        let pid = self.pid(&switch).ok_or_else(|| NotMeasured::because("taut was not started"))?;
+        let taut = self.taut_of(&Build::This);
+        let pid = taut.ok_or_else(|| NotMeasured::because("taut was not started"))?.fabric;
         let [first, second] = self.sockets(&switch)?;
         let load = Command::new(lab.program("taut")).args("-o json bench switch").arg(first).arg(second);
         let load = load.args("--duration 4 --cpu 1 --huge-pages").preferred().record("load");

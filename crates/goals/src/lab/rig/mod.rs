@@ -1,8 +1,8 @@
 //! Rig for switches: each on CPU 0, one at a time, with the generator on CPU 1.
 //!
 //! A switch starts at its first sample and runs (SIGCONT) only while it is measured. Its polling
-//! threads are stopped (SIGSTOP) meanwhile, so that samples of all switches alternate without
-//! restarts. All switches and generators get the same priority.
+//! threads, and taut's daemon, are stopped (SIGSTOP) meanwhile, so that samples of all switches
+//! alternate without restarts. All switches and generators get the same priority.
 //!
 //! ```ignore
 //! lab.with_rig(|lab, rig| {
@@ -166,18 +166,18 @@ impl Rig {
     }
 
     fn signal(&mut self, lab: &mut Lab, switch: &Switch, signal: Signal) {
-        if let Some(pid) = self.pid(switch) {
+        for pid in self.pids(switch) {
             let _ = lab.machine().signal(pid, signal);
         }
     }
 
-    /// Process of a switch that was started.
-    fn pid(&self, switch: &Switch) -> Option<u32> {
+    /// Processes of a switch that was started.
+    fn pids(&self, switch: &Switch) -> Vec<u32> {
         match switch {
-            Switch::Taut(build, _) => self.taut_of(build).map(|taut| taut.fabric),
-            Switch::Ovs(_) => self.ovs.as_ref().map(|ovs| ovs.switch.pid),
-            Switch::Vhost => self.vhost.as_ref().map(|job| job.pid),
-            Switch::Bridge => None,
+            Switch::Taut(build, _) => self.taut_of(build).map(TautSwitch::pids).unwrap_or_default(),
+            Switch::Ovs(_) => self.ovs.iter().map(|ovs| ovs.switch.pid).collect(),
+            Switch::Vhost => self.vhost.iter().map(|job| job.pid).collect(),
+            Switch::Bridge => Vec::new(),
         }
     }
 

@@ -14,13 +14,20 @@ use crate::reason::{Measured, NotMeasured};
 pub(super) struct TautSwitch {
     build: Build,
     daemon: Daemon,
-    /// Process of the fabric, kept because a daemon whose fabric is stopped may not answer.
+    /// Process of the fabric, kept because a daemon that is stopped does not answer.
     pub(super) fabric: u32,
     portgroups: Vec<PortGroup>,
     on: Option<PortGroup>,
 }
 
 impl TautSwitch {
+    /// Processes that are stopped while another switch is measured. A daemon that was not stopped
+    /// would replace a fabric that has not answered for five seconds. The new one would poll on the
+    /// CPU of the switch that is measured.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        vec![self.daemon.job.pid, self.fabric]
+    }
+
     fn run(&self, lab: &mut Lab, words: impl Words) -> Measured<()> {
         let command = Command::new(self.daemon.programs.join("taut")).args(words);
         lab.run(&command.env("TAUT_SOCKET", &self.daemon.socket)).map(drop)
@@ -100,7 +107,9 @@ impl Rig {
     pub(super) fn stop_taut(&mut self, lab: &mut Lab) -> Measured<()> {
         let mut outcome = Ok(());
         for taut in std::mem::take(&mut self.taut) {
-            let _ = lab.machine().signal(taut.fabric, Signal::Continue);
+            for pid in taut.pids() {
+                let _ = lab.machine().signal(pid, Signal::Continue);
+            }
             outcome = outcome.and(lab.stop(&taut.daemon));
         }
         outcome
