@@ -160,7 +160,7 @@ impl Rig {
         }
     }
 
-    /// Stops a switch's threads until it is resumed.
+    /// Stops a switch's processes, with taut's daemon, until it is resumed.
     pub fn pause(&mut self, lab: &mut Lab, switch: &Switch) {
         self.signal(lab, switch, Signal::Stop);
     }

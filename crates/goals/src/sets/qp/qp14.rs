@@ -83,6 +83,7 @@ fn of_idle(lab: &mut Lab, programs: &Path) -> Measured<Idle> {
     let daemon = lab.start_lan(DaemonOptions::default().programs(programs))?;
     for number in 1..=IDLE {
         let nic = format!("[[nic]]\nportgroup = \"lan\"\nip = \"10.82.0.{number}/24\"\n");
+        // Buffers of a VMCI device take 17 MiB.
         let file = format!("kind = \"micro\"\nmemory = \"24MiB\"\n{nic}[vmci]\ndomains = [\"goals\"]\n");
         lab.start_vm(&format!("idle{number}"), &file)?;
     }

@@ -151,10 +151,10 @@ fn killed_v2(dir: &Path) -> Option<u64> {
 
 /// Returns the same with cgroup v1.
 fn killed_v1(dir: &Path) -> Option<u64> {
-    // The limit of memory and swap together has the same value, and is reached first. Recent
-    // kernels do not count its failures.
     // Mostly the kernel has ended none, and the other files tell nothing more.
     let killed = field(dir, "memory.oom_control", KILLED).filter(|killed| *killed > 0)?;
+    // The limit of memory and swap together has the same value, and is reached first. Recent
+    // kernels do not count its failures.
     let failed = number(dir, "memory.failcnt")? > 0;
     let is_full = |(most, limit)| Some(number(dir, most)?.saturating_add(CHARGE) >= number(dir, limit)?);
     let reached = failed || is_full(MOST_SWAP_V1).or_else(|| is_full(MOST_V1)).unwrap_or(false);

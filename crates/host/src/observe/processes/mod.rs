@@ -185,9 +185,9 @@ const LOOKS_PER_PROCESS: u32 = 64;
 /// at again.
 const LOOKS_PER_MACHINE: u32 = 256;
 
-/// Returns whether something is looked at again, `every` so many readings and more often in the
-/// beginning. A process runs its program, and a thread gets its name, mostly soon after it has
-/// begun.
+/// Returns whether something is looked at in this reading: once in `every` readings, and more often
+/// in the beginning. A process runs its program, and a thread gets its name, mostly soon after it
+/// has begun.
 const fn is_looked_at(looks: u32, every: u32) -> bool {
     looks.is_power_of_two() || looks.is_multiple_of(every)
 }

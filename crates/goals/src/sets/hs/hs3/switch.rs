@@ -1,5 +1,5 @@
-//! Loads on the switch. The daemons of both builds are started once for all loads; while the
-//! fabric of one is measured, that of the other is stopped (SIGSTOP). One load generator, this
+//! Loads on the switch. The daemons of both builds are started once for all loads; while
+//! one is measured, daemon and fabric of the other are stopped (SIGSTOP). One load generator, this
 //! build's, loads both. A sample is the median of five repeats of 0.1 s.
 
 use std::path::Path;
