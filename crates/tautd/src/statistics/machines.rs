@@ -81,6 +81,7 @@ pub(crate) struct VmTimes {
 /// The VMs of a sample, in the order of their processes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sampled {
+    /// The VMs with their names, which later samples share.
     pub(super) machines: Vec<(Machine, Arc<Named>)>,
     /// Number of VMs that the sample has left out, because there are too many.
     pub(super) left_out: usize,

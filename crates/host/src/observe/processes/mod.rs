@@ -356,6 +356,7 @@ impl Known {
         true
     }
 
+    /// Returns the number of readings after which the identity of the process is looked at again.
     const fn looks_per_identity(&self) -> u32 {
         if self.machine.is_some() { LOOKS_PER_MACHINE } else { LOOKS_PER_PROCESS }
     }
