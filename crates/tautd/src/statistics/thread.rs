@@ -41,8 +41,6 @@ pub(super) struct Readers {
     gauges: Gauges,
     existing: Existing,
     counters: AllPorts,
-    /// The machines of the last sample.
-    last: Arc<Sampled>,
 }
 
 impl Readers {
@@ -55,7 +53,6 @@ impl Readers {
             gauges: Gauges::default(),
             existing: Existing::default(),
             counters: AllPorts::default(),
-            last: Arc::default(),
         }
     }
 }
@@ -99,7 +96,8 @@ pub(super) fn sample(
     readers: &mut Readers,
     clocks: impl Fn() -> Clocks,
 ) {
-    let Readers { processes, left_out, loads, gauges, existing, counters, last } = readers;
+    let Readers { processes, left_out, loads, gauges, existing, counters } = readers;
+    let last = statistics.running();
     let state = sources.store.state();
     let (have_changed, is_observed) = {
         let seen = sources.board.lock();
@@ -144,7 +142,7 @@ pub(super) fn sample(
         }
         let reading = host::reading(&load, gauges.begin(host::KEY, read_at.since_boot));
         history.record(read_at.since_boot, host::KEY, host::KEY, &reading);
-        if have_changed || !sampled.has_names_of(last) {
+        if have_changed || !sampled.has_names_of(&last) {
             let machines = sampled.machines.iter().map(|(_, named)| named.key.as_str());
             let all = existing.keys().chain([host::KEY]).chain(machines).map(str::to_owned);
             let all: BTreeSet<_> = all.collect();
@@ -153,6 +151,5 @@ pub(super) fn sample(
             gauges.keep(&all);
         }
     }
-    last.clone_from(&sampled);
     statistics.set_running(sampled);
 }

@@ -22,8 +22,8 @@ pub(super) struct TautSwitch {
 
 impl TautSwitch {
     /// Processes that are stopped while another switch is measured. A daemon that was not stopped
-    /// would replace a fabric that has not answered for five seconds. The new one would poll on the
-    /// CPU of the switch that is measured.
+    /// would replace a fabric that has not answered for five seconds. The new one would take time
+    /// from the CPU of the switch that is measured.
     pub(super) fn pids(&self) -> Vec<u32> {
         vec![self.daemon.job.pid, self.fabric]
     }

@@ -151,8 +151,6 @@ pub struct Processes {
     /// Budget for files that stay open.
     files: OpenFileBudget,
     known: BTreeMap<u32, Known>,
-    /// Number of machines at the last reading.
-    machines: usize,
     /// The file that tells the newest process or thread.
     newest_file: CachedFile,
     /// The newest process or thread when processes were last listed, if the kernel tells.
@@ -201,7 +199,6 @@ impl Processes {
             cpu,
             files: OpenFileBudget::of_this_process(),
             known: BTreeMap::new(),
-            machines: 0,
             newest_file: CachedFile::default(),
             newest: None,
             since_list: 0,
@@ -216,12 +213,12 @@ impl Processes {
         let mut found = Found::default();
         let by_age =
             |(pid, known): (&u32, &Known)| Some((!is_own(*pid), known.machine.as_ref()?.started, *pid));
-        // Mostly there are as many as before.
-        let mut machines = Vec::with_capacity(self.machines);
+        // Lists that grow make the allocator sort its free memory.
+        let count = self.known.values().filter(|known| known.machine.is_some()).count();
+        let mut machines = Vec::with_capacity(count);
         machines.extend(self.known.iter().filter_map(by_age));
         machines.sort_unstable();
-        self.machines = machines.len();
-        found.machines.reserve(machines.len());
+        found.machines.reserve(count);
         let mut ended = Vec::new();
         let mut budget = Budget { processes: MOST_MACHINES, threads: MOST_MACHINE_THREADS };
         for (is_foreign, _, pid) in machines {
