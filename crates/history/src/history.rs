@@ -64,6 +64,8 @@ struct Subject {
     totals: Totals,
     /// Position of its last sample.
     last: u64,
+    /// True if there was a reading since the history was opened.
+    was_read: bool,
     /// True if the subject has a row in the file.
     is_in_file: bool,
     /// Its row in the file is missing, or has an old name or sum.
@@ -146,8 +148,8 @@ impl History {
             newest = newest.max(last.at);
             let (last, totals) = (last.at, Totals::resume(earlier, last.totals));
             let due = Default::default();
-            let subject =
-                Subject { id, name, totals, last, is_in_file: true, row_changed: false, due, growing };
+            let (is_in_file, was_read, row_changed) = (true, false, false);
+            let subject = Subject { id, name, totals, last, was_read, is_in_file, row_changed, due, growing };
             subjects.insert(key, Box::new(subject));
         }
         let forgotten = Vec::new();
@@ -174,6 +176,7 @@ impl History {
             name: name.to_owned(),
             totals: Totals::default(),
             last: 0,
+            was_read: false,
             is_in_file: false,
             row_changed: true,
             due: Default::default(),
@@ -182,6 +185,21 @@ impl History {
         self.next_id = self.next_id.saturating_add(1);
         subject.record(self.densities, at, name, reading);
         self.subjects.insert(key.to_owned(), Box::new(subject));
+    }
+
+    /// Records that a subject's counters are those of its last reading, as [`History::record`] does
+    /// with that reading. Returns false, and records nothing, if there was no reading since the
+    /// history was opened.
+    pub fn record_same(&mut self, since_boot: u64, key: &str) -> bool {
+        let at = self.timeline.position(since_boot);
+        let Some(subject) = self.subjects.get_mut(key).filter(|subject| subject.was_read) else {
+            return false;
+        };
+        self.last = self.last.max(at);
+        if at > subject.last {
+            subject.add(self.densities, at, Read::Same);
+        }
+        true
     }
 
     /// Writes all that is not in the file yet. If that fails, the next call tries it again.
@@ -383,13 +401,19 @@ impl Subject {
         if at <= self.last {
             return;
         }
-        self.last = at;
         if self.name != name {
             name.clone_into(&mut self.name);
             self.row_changed = true;
         }
         let read = self.totals.read(reading);
         self.row_changed |= read == Read::BegunAgain;
+        self.was_read = true;
+        self.add(densities, at, read);
+    }
+
+    /// Adds the totals at a position, after a reading with this result.
+    fn add(&mut self, densities: [Density; DENSITIES], at: u64, read: Read) {
+        self.last = at;
         for ((growing, due), density) in self.growing.iter_mut().zip(&mut self.due).zip(densities) {
             due.may_have_changed |= read != Read::Same;
             if at < due.at {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -175,7 +176,7 @@ impl Reader {
             epoch_ms: epoch.as_millis() as u64,
             pcpus: utilisation::read(&self.root).unwrap_or_default(),
             memory: HostMemory::read(&self.root),
-            machines: machines.into_iter().map(machine).collect(),
+            machines: machines.iter().map(Arc::as_ref).map(machine).collect(),
             left_out: machines_left_out + others_left_out,
             threads: threads.into_iter().map(|thread| (thread.tid, thread)).collect(),
             delays_are_counted: has_places && delays_are_counted(&self.root),
@@ -186,13 +187,13 @@ impl Reader {
     }
 }
 
-fn machine(found: taut_host::observe::processes::Machine) -> Machine {
+fn machine(found: &taut_host::observe::processes::Machine) -> Machine {
     Machine {
         pid: found.pid,
         started: found.started,
-        name: found.name.map_or_else(|| format!("process {}", found.pid), |name| name.to_string()),
+        name: found.name.as_ref().map_or_else(|| format!("process {}", found.pid), ToString::to_string),
         threads: found.threads,
-        vcpus: found.vcpus.into_iter().map(|(vcpu, of)| (vcpu, of.tid)).collect(),
+        vcpus: found.vcpus.iter().map(|(vcpu, of)| (*vcpu, of.tid)).collect(),
         others_ns: found.others.ran_ns,
         throttled_ns: found.throttled_ns,
         memory: found.memory,

@@ -377,3 +377,42 @@ fn a_busy_port_stays_small() {
     let size = std::fs::metadata(&path).unwrap().len();
     assert!(size < 2 << 20, "{size} bytes");
 }
+
+#[test]
+fn readings_that_are_said_to_be_the_same_are_recorded_as_if_they_were_read() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mut histories = folders.each_ref().map(|folder| open(folder, "a", START));
+    assert!(!histories[1].record_same(5000, "port"), "nobody has read it");
+    // It counts in some seconds only, and begins again once.
+    let count = |second: u64| if second < 700 { second / 40 } else { second / 90 };
+    for second in 5..1500_u64 {
+        let reading = Values::new([(1, count(second)), (2, 9)]);
+        let is_same = second > 5 && count(second) == count(second - 1);
+        let [read, said] = &mut histories;
+        read.record(1000 * second, "port", "web/0", &reading);
+        if !is_same || !said.record_same(1000 * second, "port") {
+            said.record(1000 * second, "port", "web/0", &reading);
+        }
+        if second % 5 == 0 {
+            for history in &mut histories {
+                history.write().unwrap();
+            }
+        }
+        if second == 800 {
+            for history in &mut histories {
+                history.end_others(|_| false);
+            }
+        }
+    }
+    let now = histories[0].timeline().position(1_499_000);
+    for ms in [9_000, 600_000, 1_400_000] {
+        let [read, said] = histories.each_ref().map(|history| {
+            let series = history.series("port", now - ms, now, 100).unwrap();
+            (history.counted("port", now - ms, now).unwrap().unwrap(), series, history.last("port"))
+        });
+        assert_eq!(read, said);
+    }
+    drop(histories);
+    let mut again = open(&folders[1], "a", Clocks { since_boot: 1_600_000, wall: 1 });
+    assert!(!again.record_same(1_600_000, "port"), "nobody has read it since");
+}

@@ -8,6 +8,7 @@ pub mod bridge;
 pub(crate) mod cached_file;
 pub(crate) mod cards;
 pub(crate) mod cgroup;
+pub(crate) mod cpu_clock;
 pub(crate) mod descriptors;
 pub(crate) mod halt_poll;
 pub(crate) mod irq;

@@ -42,12 +42,6 @@ impl Counters {
         Ok(PortCounters::from_words(&self.words(port_base(port))?))
     }
 
-    /// Reads all words of the ports up to `last` at once.
-    pub(crate) fn read_all(&self, last: PortId, all: &mut AllPorts) -> io::Result<()> {
-        all.0.resize((port_base(last) + PORT_WORDS) * 8, 0);
-        self.0.read_exact_at(&mut all.0, 0)
-    }
-
     /// Reads a VMCI device's counters.
     pub(crate) fn read_vmci(&self, port: PortId) -> io::Result<VmciCounters> {
         Ok(VmciCounters::from_words(&self.words(port_base(port))?))
@@ -80,14 +74,38 @@ impl Counters {
     }
 }
 
-/// Words of all ports, as last read. The next reading uses the same memory.
+/// Reads the words of many ports, block by block: one call for each port would take longer, and
+/// one for all ports would fill more memory than the processor's nearest cache has.
 #[derive(Debug, Default)]
-pub(crate) struct AllPorts(Vec<u8>);
+pub(crate) struct PortBlocks {
+    /// Number of the block that was read last.
+    block: Option<usize>,
+    bytes: Vec<u8>,
+}
 
-impl AllPorts {
-    /// Returns the words of a port; zeros if it was not read.
-    pub(crate) fn words(&self, port: PortId) -> [u64; PORT_WORDS] {
-        self.0.get(port_base(port) * 8..).map_or([0; PORT_WORDS], words_of)
+impl PortBlocks {
+    /// Ports of a block.
+    const PORTS: usize = 16;
+    /// Bytes of a block.
+    const BYTES: usize = Self::PORTS * PORT_WORDS * 8;
+
+    /// Begins a new reading.
+    pub(crate) fn begin(&mut self) {
+        self.block = None;
+    }
+
+    /// Returns the words of a port. A caller that asks for ports in the order of their numbers has
+    /// each block read once.
+    pub(crate) fn words(&mut self, counters: &Counters, port: PortId) -> io::Result<[u64; PORT_WORDS]> {
+        let block = port.0 as usize / Self::PORTS;
+        if self.block != Some(block) {
+            self.block = None;
+            self.bytes.resize(Self::BYTES, 0);
+            counters.0.read_exact_at(&mut self.bytes, (block * Self::BYTES) as u64)?;
+            self.block = Some(block);
+        }
+        let at = port.0 as usize % Self::PORTS * PORT_WORDS * 8;
+        Ok(words_of(&self.bytes[at..]))
     }
 }
 
@@ -105,6 +123,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
     use taut_api::fabric::connections::{BY_RINGS, USED};
+    use taut_api::fabric::counters::MAX_PORTS;
     use taut_api::vmci::Cid;
 
     use super::*;
@@ -121,15 +140,28 @@ mod tests {
     }
 
     #[test]
-    fn all_ports_are_read_at_once() {
+    fn words_of_ports_are_read_block_by_block() {
         let dir = tempfile::tempdir().unwrap();
         let counters = Counters::open(&dir.path().join("counters")).unwrap();
-        let at = (port_base(PortId(7)) + 5) as u64 * 8;
-        counters.file().write_all_at(&9_u64.to_le_bytes(), at).unwrap();
-        let mut all = AllPorts::default();
-        counters.read_all(PortId(7), &mut all).unwrap();
-        assert_eq!((all.words(PortId(7))[5], all.words(PortId(7))[4], all.words(PortId(6))[5]), (9, 0, 0));
-        assert_eq!(all.words(PortId(8)), [0; PORT_WORDS]);
+        let write = |port: u16, value: u64| {
+            let at = (port_base(PortId(port)) + 5) as u64 * 8;
+            counters.file().write_all_at(&value.to_le_bytes(), at).unwrap();
+        };
+        let last = MAX_PORTS as u16 - 1;
+        for port in [0, 15, 16, last] {
+            write(port, u64::from(port) + 1);
+        }
+        let mut blocks = PortBlocks::default();
+        let mut words = |port: u16| blocks.words(&counters, PortId(port)).unwrap();
+        assert_eq!([0, 1, 15, 16, last, 0].map(|port| words(port)[5]), [1, 0, 16, 17, MAX_PORTS as u64, 1]);
+        assert_eq!(words(last)[4], 0);
+        write(last, 7);
+        assert_eq!(words(last)[5], MAX_PORTS as u64, "the block was read before");
+        blocks.begin();
+        assert_eq!(blocks.words(&counters, PortId(last)).unwrap()[5], 7);
+        rustix::fs::ftruncate(&counters.0, 100).unwrap();
+        assert!(blocks.words(&counters, PortId(0)).is_err());
+        assert!(blocks.words(&counters, PortId(last)).is_err(), "nothing is left of the block before");
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub(super) struct Subject {
     /// Owner of the port, or VM of the device.
     pub(super) name: String,
     pub(super) port: PortId,
+    /// Sum of its counters at the last sample. It stays the same only if none of them has grown.
+    pub(super) sum: Option<u64>,
 }
 
 /// The ports, VMCI devices and VMs of one state of the host.
@@ -27,7 +29,9 @@ pub(super) struct Existing {
     of: Option<(u64, u64)>,
     /// Names of taut's VMs that run, by their processes.
     pub(super) own: BTreeMap<u32, Name>,
+    /// In the order of their numbers, as the counters are read.
     pub(super) ports: Vec<Subject>,
+    /// In the same order.
     pub(super) sockets: Vec<Subject>,
 }
 
@@ -41,12 +45,9 @@ impl Existing {
         if before == of || has_same_documents && self.has_same_vms(seen) {
             return false;
         }
-        let subject = |key: fn(PortId, &str) -> String| {
-            move |(name, port): (String, PortId)| Subject { key: key(port, &name), name, port }
-        };
         self.own = running(seen).map(|(pid, name)| (pid, name.clone())).collect();
-        self.ports = ports::existing(desired, seen).into_iter().map(subject(ports::key)).collect();
-        self.sockets = sockets::existing(desired).into_iter().map(subject(sockets::key)).collect();
+        self.ports = subjects(ports::existing(desired, seen), ports::key);
+        self.sockets = subjects(sockets::existing(desired), sockets::key);
         true
     }
 
@@ -59,15 +60,18 @@ impl Existing {
         is_same && count == self.own.len()
     }
 
-    /// Returns the port or device with the highest number.
-    pub(super) fn last(&self) -> Option<PortId> {
-        self.ports.iter().chain(&self.sockets).map(|subject| subject.port).max()
-    }
-
     /// Returns the keys of ports and devices.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         self.ports.iter().chain(&self.sockets).map(|subject| subject.key.as_str())
     }
+}
+
+/// Returns subjects in the order of their ports.
+fn subjects(found: Vec<(String, PortId)>, key: fn(PortId, &str) -> String) -> Vec<Subject> {
+    let subject = |(name, port): (String, PortId)| Subject { key: key(port, &name), name, port, sum: None };
+    let mut subjects: Vec<_> = found.into_iter().map(subject).collect();
+    subjects.sort_unstable_by_key(|subject| subject.port);
+    subjects
 }
 
 /// Returns taut's VMs that run: processes and names.

@@ -82,7 +82,7 @@ pub(crate) struct VmTimes {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sampled {
     /// The VMs with their names, which later samples share.
-    pub(super) machines: Vec<(Machine, Arc<Named>)>,
+    pub(super) machines: Vec<(Arc<Machine>, Arc<Named>)>,
     /// Number of VMs that the sample has left out, because there are too many.
     pub(super) left_out: usize,
 }
@@ -96,12 +96,17 @@ impl Sampled {
     /// Returns whether these are the same VMs as those of another sample, with the same names.
     pub(super) fn has_names_of(&self, other: &Self) -> bool {
         let (names, others) = (self.machines.iter(), other.machines.iter());
-        let is_same = |((_, one), (_, other)): (&(_, Arc<Named>), &(_, Arc<Named>))| Arc::ptr_eq(one, other);
+        let is_same = |((_, one), (_, other)): (&(_, Arc<_>), &(_, Arc<_>))| Arc::ptr_eq(one, other);
         self.machines.len() == other.machines.len() && names.zip(others).all(is_same)
     }
 
-    /// Returns the name that a VM had in this sample, if its process has the same identity.
-    pub(super) fn name_of(&self, machine: &Machine) -> Option<Arc<Named>> {
+    /// Returns the name that a VM had in this sample, if its process has the same identity. `at` is
+    /// the place where it is in this sample unless VMs have begun or ended.
+    pub(super) fn name_of(&self, at: usize, machine: &Arc<Machine>) -> Option<Arc<Named>> {
+        // Most VMs are there, and have not run.
+        if let Some((_, named)) = self.machines.get(at).filter(|(last, _)| Arc::ptr_eq(last, machine)) {
+            return Some(named.clone());
+        }
         let at = self.machines.binary_search_by_key(&machine.pid, |(sampled, _)| sampled.pid).ok()?;
         let (sampled, named) = &self.machines[at];
         let is_same = sampled.started == machine.started
@@ -114,8 +119,8 @@ impl Sampled {
         let mut sampled: Vec<_> = self.machines.iter().collect();
         sampled.sort_by_key(|(machine, named)| (is_foreign(&named.key), machine.started, machine.pid));
         let mut ids = BTreeSet::new();
-        let identified = |(machine, named): &(Machine, Arc<Named>)| {
-            let Machine { pid, others, throttled_ns, memory, .. } = *machine;
+        let identified = |(machine, named): &(Arc<Machine>, Arc<Named>)| {
+            let Machine { pid, others, throttled_ns, memory, .. } = **machine;
             let foreign = is_foreign(&named.key);
             let by_process = || format!("pid:{pid}");
             let id = if foreign { machine.uuid.as_deref() } else { Some(named.name.as_str()) };
@@ -399,7 +404,8 @@ mod tests {
         const UUID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
         let sampled = |key: &str, pid: u32, started: u64, uuid: &str| {
             let named = Named { key: key.to_owned(), name: "x".to_owned() };
-            (Machine { started, uuid: Some(uuid.into()), ..machine(pid, 1) }, Arc::new(named))
+            let machine = Machine { started, uuid: Some(uuid.into()), ..machine(pid, 1) };
+            (Arc::new(machine), Arc::new(named))
         };
         let mut own = sampled("vm/own", 3, 900, UUID);
         Arc::get_mut(&mut own.1).unwrap().name = "own".to_owned();
@@ -414,7 +420,8 @@ mod tests {
         let ids: Vec<_> = all.iter().map(|vm| (vm.id.as_str(), vm.foreign)).collect();
         assert_eq!(ids, [("own", false), (UUID, true), ("pid:8", true), ("pid:9", true)]);
         assert_eq!(all[1].vcpus.len(), 2);
-        let found = |pid, started| sample.name_of(&sampled("", pid, started, UUID).0);
+        assert!((0..9).all(|at| sample.name_of(at, &sample.machines[2].0).is_some()), "at any place");
+        let found = |pid, started| sample.name_of(0, &sampled("", pid, started, UUID).0);
         assert_eq!(found(8, 600).map(|named| named.key.clone()).as_deref(), Some("machine/c"));
         assert_eq!((found(8, 601), found(6, 600)), (None, None), "another process");
         assert!(sample.has_names_of(&sample.clone()) && !sample.has_names_of(&Sampled::default()));

@@ -46,6 +46,22 @@ pub(super) fn reading(words: &[u64; PORT_WORDS]) -> Values {
     )
 }
 
+/// Returns the sum of a port's counters. None of them goes back while the port has the same owner,
+/// so it stays the same only if they do.
+pub(super) fn sum(words: &[u64; PORT_WORDS]) -> u64 {
+    const IS_COUNTER: [bool; PORT_WORDS] = {
+        let mut is_counter = [false; PORT_WORDS];
+        let mut word = 0;
+        while word < PORT_WORDS {
+            is_counter[word] = PortWord::is_counter(word);
+            word += 1;
+        }
+        is_counter
+    };
+    let counters = words.iter().zip(IS_COUNTER).filter(|(_, is_counter)| *is_counter);
+    counters.fold(0, |sum, (word, _)| sum.wrapping_add(*word))
+}
+
 /// Returns counters as the API has them.
 fn counters(read: &Values) -> PortCounters {
     let mut words = [0; PORT_WORDS];

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::thread::{Builder, sleep};
 use std::time::Duration;
 
+use taut_api::fabric::PortId;
+use taut_api::fabric::counters::PORT_WORDS;
 use taut_history::{Clocks, History};
 use taut_host::observe::load::Loads;
 use taut_host::observe::processes::{Detail, Found, Machine, Needs, Processes};
@@ -16,7 +18,7 @@ use super::gauges::Gauges;
 use super::left_out::LeftOut;
 use super::machines::{self, Named, Sampled};
 use super::{Sources, Statistics, clocks, host, ports, sockets};
-use crate::fabric::counters::AllPorts;
+use crate::fabric::counters::PortBlocks;
 
 /// Time between two samples in ms.
 const EVERY: u64 = 1000;
@@ -40,7 +42,7 @@ pub(super) struct Readers {
     loads: Loads,
     gauges: Gauges,
     existing: Existing,
-    counters: AllPorts,
+    counters: PortBlocks,
 }
 
 impl Readers {
@@ -52,7 +54,7 @@ impl Readers {
             loads: Loads::new(root),
             gauges: Gauges::default(),
             existing: Existing::default(),
-            counters: AllPorts::default(),
+            counters: PortBlocks::default(),
         }
     }
 }
@@ -88,6 +90,28 @@ pub(super) fn bound(history: &mut History, keys: &BTreeSet<String>) {
     }
 }
 
+/// Records the counters of all ports and VMCI devices. `read` reads the words of a port.
+fn record_ports(
+    history: &mut History,
+    now: Clocks,
+    existing: &mut Existing,
+    gauges: &mut Gauges,
+    mut read: impl FnMut(PortId) -> io::Result<[u64; PORT_WORDS]>,
+) -> io::Result<()> {
+    for Subject { key, name, port, sum } in &mut existing.ports {
+        let words = read(*port)?;
+        let before = sum.replace(ports::sum(&words));
+        if before != *sum || !history.record_same(now.since_boot, key) {
+            history.record(now.since_boot, key, name, &ports::reading(&words));
+        }
+    }
+    for Subject { key, name, port, .. } in &existing.sockets {
+        let reading = sockets::reading(&read(*port)?, gauges.begin(key, now.since_boot));
+        history.record(now.since_boot, key, name, &reading);
+    }
+    Ok(())
+}
+
 /// Takes a sample of the host and of all ports and machines that exist, and ends those that are
 /// gone.
 pub(super) fn sample(
@@ -112,28 +136,21 @@ pub(super) fn sample(
         sources.store.event(level, host::KEY, kind, &message);
     }
     let read_at = clocks();
-    let named = |machine: &Machine| {
-        let known = if have_changed { None } else { last.name_of(machine) };
-        known.or_else(|| Named::of(machine, own).map(Arc::new)).filter(|_| is_observed)
+    let named = |(at, machine): (usize, Arc<Machine>)| {
+        let known = if have_changed { None } else { last.name_of(at, &machine) };
+        let named = known.or_else(|| Named::of(&machine, own).map(Arc::new))?;
+        is_observed.then_some((machine, named))
     };
-    let named = machines.into_iter().filter_map(|machine| Some((named(&machine)?, machine)));
-    let machines = named.map(|(named, machine)| (machine, named)).collect();
+    let machines = machines.into_iter().enumerate().filter_map(named).collect();
     let sampled = Arc::new(Sampled { machines, left_out: machines_left_out });
     if let Ok(history) = &mut *statistics.lock() {
         // Others may have kept the lock for a while.
         let now = clocks();
-        match existing.last().map_or(Ok(()), |last| sources.counters.read_all(last, counters)) {
-            Ok(()) => {
-                for Subject { key, name, port } in &existing.ports {
-                    history.record(now.since_boot, key, name, &ports::reading(&counters.words(*port)));
-                }
-                for Subject { key, name, port } in &existing.sockets {
-                    let sums = gauges.begin(key, now.since_boot);
-                    let reading = sockets::reading(&counters.words(*port), sums);
-                    history.record(now.since_boot, key, name, &reading);
-                }
-            }
-            Err(error) => tracing::warn!(%error, "the counters of ports cannot be read"),
+        counters.begin();
+        if let Err(error) =
+            record_ports(history, now, existing, gauges, |port| counters.words(&sources.counters, port))
+        {
+            tracing::warn!(%error, "the counters of ports cannot be read");
         }
         for (machine, named) in &sampled.machines {
             let Named { key, name } = &**named;

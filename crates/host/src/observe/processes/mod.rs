@@ -22,9 +22,11 @@ mod usage;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::kernel::cached_file::{CachedFile, OpenFileBudget};
 use crate::kernel::cgroup::controller::Controller;
+use crate::kernel::cpu_clock::{self, CpuClock};
 use crate::kernel::task;
 
 pub use self::threads::{TICKS_PER_S, Thread, Times, Vcpu, delays_are_counted};
@@ -33,11 +35,13 @@ pub use crate::kernel::task::{DiskUse, MemoryUse};
 use self::folder::TaskFolder;
 use self::groups::Groups;
 use self::identity::Identity;
-use self::threads::Threads;
+use self::threads::{Figures, Threads};
 use self::usage::Usage;
 
 /// Most machines of others that are read.
 pub const MOST_MACHINES: usize = 1024;
+/// Most times that a machine is seen and counted.
+pub const MOST_LOOKS: u32 = 16;
 /// Most threads of machines of others, all together. A machine with more threads than are left is
 /// left out as a whole.
 pub const MOST_MACHINE_THREADS: usize = 16_384;
@@ -89,6 +93,11 @@ impl Needs {
         }
     }
 
+    /// Returns what is needed of threads.
+    const fn of_threads(self) -> Figures {
+        Figures { detail: self.threads, paging: self.paging }
+    }
+
     /// Returns whether a reading for these needs serves other ones, too.
     pub fn covers(self, other: Self) -> bool {
         self.and(other) == self
@@ -102,7 +111,7 @@ pub struct Machine {
     pub pid: u32,
     /// Start of its process, in clock ticks since the boot.
     pub started: u64,
-    /// Number of times that it was seen.
+    /// Number of times that it was seen, up to [`MOST_LOOKS`].
     pub looks: u32,
     /// Name by its command line (`-name`), printable and of at most
     /// [`taut_api::printable::MOST_NAME`] characters.
@@ -132,8 +141,9 @@ pub struct Machine {
 /// Result of a reading. Figures that nobody needed are absent or zero.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Machines, in the order of their processes.
-    pub machines: Vec<Machine>,
+    /// Machines, in the order of their processes. One that has not changed is shared with the
+    /// readings before.
+    pub machines: Vec<Arc<Machine>>,
     /// Threads of all processes; none unless their places were needed.
     pub threads: Vec<Thread>,
     /// Number of machines that were left out, because there are too many.
@@ -157,6 +167,8 @@ pub struct Processes {
     newest: Option<u32>,
     /// Number of readings since then.
     since_list: u32,
+    /// The kernel has CPU-time clocks of these processes for this process.
+    has_clocks: bool,
 }
 
 /// A process that was seen before.
@@ -164,6 +176,8 @@ pub struct Processes {
 struct Known {
     /// Its folder of threads.
     tasks: TaskFolder,
+    /// Its CPU-time clock, once that was asked for.
+    clock: Option<CpuClock>,
     /// Number of times that it was seen.
     looks: u32,
     machine: Option<Identity>,
@@ -172,6 +186,8 @@ struct Known {
     /// True if its groups are looked up as soon as one of its threads has run.
     are_groups_due: bool,
     usage: Usage,
+    /// The machine at the last reading, and what was needed then.
+    last: Option<(Needs, Arc<Machine>)>,
 }
 
 /// Number of readings after which processes are listed although the kernel tells of no new one.
@@ -183,11 +199,14 @@ const LOOKS_PER_PROCESS: u32 = 64;
 /// at again.
 const LOOKS_PER_MACHINE: u32 = 256;
 
+/// Number of readings that are the beginning of a process or thread.
+const FIRST_LOOKS: u32 = 16;
+
 /// Returns whether something is looked at in this reading: once in `every` readings, and more often
 /// in the beginning. A process runs its program, and a thread gets its name, mostly soon after it
 /// has begun.
 const fn is_looked_at(looks: u32, every: u32) -> bool {
-    looks.is_power_of_two() || looks.is_multiple_of(every)
+    looks.is_power_of_two() && looks <= FIRST_LOOKS || looks.is_multiple_of(every)
 }
 
 impl Processes {
@@ -202,6 +221,7 @@ impl Processes {
             newest_file: CachedFile::default(),
             newest: None,
             since_list: 0,
+            has_clocks: cpu_clock::has_numbers_of(&root.join("proc")),
         }
     }
 
@@ -231,7 +251,8 @@ impl Processes {
             let folder = proc.join(pid.to_string());
             known.tasks.keep_open(&folder, &self.files);
             let count = known.tasks.count();
-            known.threads.read(&folder, count, needs.threads, needs.paging, &self.files);
+            let ran = known.ran(pid, self.has_clocks && needs.threads >= Detail::Times);
+            known.threads.read(&folder, count, needs.of_threads(), ran, &self.files);
             if known.threads.numbers().len() == 0 && known.has_ended(&folder) {
                 ended.push(pid);
                 continue;
@@ -295,13 +316,9 @@ impl Processes {
         let mut budget = Budget { processes: usize::MAX, threads: MOST_OTHER_THREADS };
         for (pid, known) in self.known.iter_mut().filter(|(_, known)| known.machine.is_none()) {
             if budget.take(known.tasks.count()) {
-                known.threads.read(
-                    &proc.join(pid.to_string()),
-                    known.tasks.count(),
-                    Detail::Places,
-                    false,
-                    &self.files,
-                );
+                let figures = Figures { detail: Detail::Places, paging: false };
+                let (count, ran) = (known.tasks.count(), known.ran(*pid, self.has_clocks));
+                known.threads.read(&proc.join(pid.to_string()), count, figures, ran, &self.files);
                 found.threads.extend(known.threads.all(*pid));
             } else {
                 found.others_left_out += 1;
@@ -366,6 +383,15 @@ impl Known {
         before == inode || self.machine.as_ref().is_some_and(started)
     }
 
+    /// Returns how long its threads have run, if that `is_known`.
+    fn ran(&mut self, pid: u32, is_known: bool) -> Option<Duration> {
+        if !is_known {
+            return None;
+        }
+        self.clock = self.clock.or_else(|| CpuClock::of(pid));
+        self.clock?.time()
+    }
+
     /// Returns whether the threads that were last read are as many as there were at the last look.
     fn has_all_threads(&self) -> bool {
         self.tasks.count() == Some(self.threads.numbers().len())
@@ -393,8 +419,8 @@ impl Known {
         folder: &Path,
         needs: Needs,
         cpu: Option<&Controller>,
-    ) -> Option<Machine> {
-        let Identity { started, name, uuid } = self.machine.clone()?;
+    ) -> Option<Arc<Machine>> {
+        let looks = self.looks.min(MOST_LOOKS);
         let is_due = is_looked_at(self.looks, LOOKS_PER_MACHINE) || groups::is_due(self.looks, pid);
         let may_have_run = self.threads.may_have_run();
         // The kernel takes memory from machines that do not run as well.
@@ -402,6 +428,13 @@ impl Known {
             self.usage.outdate_memory_and_disk();
         }
         self.are_groups_due |= is_due;
+        let is_same = |(of, last): &(Needs, Arc<Machine>)| *of == needs && last.looks == looks;
+        if !(is_due || may_have_run)
+            && let Some((_, last)) = self.last.as_ref().filter(|last| is_same(last))
+        {
+            return Some(last.clone());
+        }
+        let Identity { started, name, uuid } = self.machine.clone()?;
         // A machine that wants no CPU time is not throttled. So groups matter only once it has run.
         if may_have_run {
             self.usage.outdate_throttled();
@@ -410,10 +443,10 @@ impl Known {
         let (groups, threads) = (&mut self.groups, &self.threads);
         let read_groups = || Some(groups.read(cpu?, folder, threads.numbers(), look_up));
         let throttled_ns = self.usage.throttled_ns.get(needs.throttling, read_groups);
-        Some(Machine {
+        let machine = Arc::new(Machine {
             pid,
             started,
-            looks: self.looks,
+            looks,
             name,
             uuid,
             threads: self.threads.numbers().len(),
@@ -423,7 +456,9 @@ impl Known {
             paged_ns: needs.paging.then(|| self.threads.paged_ns()),
             memory: self.usage.memory.get(needs.memory, || task::memory(folder)),
             disk: self.usage.disk.get(needs.disk, || task::disk(folder)),
-        })
+        });
+        self.last = Some((needs, machine.clone()));
+        Some(machine)
     }
 }
 

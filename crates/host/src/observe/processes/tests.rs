@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use taut_api::printable::MOST_NAME;
 
 use super::groups::LOOKS_PER_GROUPS;
+use super::threads::{Figures, Threads};
 use super::*;
 
 const UUID: &str = "6BA7B810-9DAD-11D1-80B4-00C04FD430C8";
@@ -258,9 +259,9 @@ fn names_of_strangers_are_printable_and_short() {
     let name = format!("guest=a\u{1b}]0;\u{202e}\n{}", "x".repeat(100_000));
     host.process(7, "/tmp/kvm", &["kvm", "-uuid", "../../x\"} 1", "-name", &name]);
     let machine = Processes::new(host.0.path()).read(Needs::LEAST, |_| false).machines.remove(0);
-    let name = machine.name.unwrap();
+    let name = machine.name.clone().unwrap();
     assert!(name.starts_with("a\u{fffd}]0;\u{fffd}\u{fffd}x") && name.ends_with("x…"), "{name}");
-    assert_eq!((name.chars().count(), machine.uuid), (MOST_NAME, None));
+    assert_eq!((name.chars().count(), machine.uuid.clone()), (MOST_NAME, None));
     // A name behind the bound is not read, and one that is cut by it is shorter.
     let line = "y".repeat(70_000);
     host.process(8, "/tmp/kvm", &["kvm", &line, "-name", "late"]);
@@ -338,4 +339,87 @@ fn a_machine_that_rests_is_not_looked_at_until_something_has_begun_or_ended() {
     host.end_of_thread(60, 61);
     fs::remove_dir_all(host.0.path().join("proc/60")).unwrap();
     assert_eq!(threads(), None, "a machine that has ended is in no reading");
+}
+
+#[test]
+fn threads_are_read_again_only_once_their_process_has_run() {
+    let host = Host(tempfile::tempdir().unwrap());
+    host.process(60, "/usr/bin/qemu-system-x86_64", &["qemu"]);
+    let write = |ran: u64| host.thread(60, 61, "CPU 0/KVM", [ran, 0]);
+    write(5);
+    let folder = host.0.path().join("proc/60");
+    let (mut threads, files) = (Threads::default(), OpenFileBudget::of_this_process());
+    let mut read = |ran: Option<u64>, count: usize, detail: Detail, paging: bool| {
+        let ran = ran.map(Duration::from_nanos);
+        threads.read(&folder, Some(count), Figures { detail, paging }, ran, &files);
+        (threads.may_have_run(), threads.vcpus().get(&0).map(|vcpu| vcpu.times.ran_ns))
+    };
+    assert_eq!(read(Some(5), 1, Detail::Times, false), (true, Some(5)));
+    write(6);
+    assert_eq!(read(Some(5), 1, Detail::Times, false), (false, Some(5)), "the kernel says that it rests");
+    assert_eq!(read(Some(5), 1, Detail::Times, true), (true, Some(6)), "more is needed");
+    write(7);
+    assert_eq!(read(Some(5), 1, Detail::Times, false), (false, Some(6)), "less is needed");
+    assert_eq!(read(Some(5), 1, Detail::Places, false), (true, Some(7)));
+    write(8);
+    assert_eq!(read(Some(5), 2, Detail::Places, false), (true, Some(8)), "there is another thread");
+    write(9);
+    assert_eq!(read(Some(6), 1, Detail::Places, false), (true, Some(9)));
+    write(10);
+    assert_eq!(read(None, 1, Detail::Places, false), (true, Some(10)), "the kernel does not tell");
+    write(11);
+    assert_eq!(read(None, 1, Detail::Places, false), (true, Some(11)));
+}
+
+#[test]
+fn times_of_a_real_process_are_current_although_it_rests_in_between() {
+    let mut child = std::process::Command::new("cat")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    let mut processes = Processes::new(Path::new("/"));
+    assert!(processes.has_clocks);
+    let counted = || task::schedstat(Path::new(&format!("/proc/{pid}/task/{pid}"))).unwrap().ran_ns;
+    let mut found = || {
+        let found = processes.read(PLACES, |_| false);
+        found.threads.iter().find(|thread| thread.pid == pid).map(|thread| thread.times.ran_ns)
+    };
+    for _ in 0..5 {
+        use std::io::Write as _;
+        child.stdin.as_mut().unwrap().write_all(&[b'x'; 4096]).unwrap();
+        // It reads what was written, and then rests.
+        let mut before = 0;
+        while std::mem::replace(&mut before, counted()) != counted() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(found(), Some(counted()));
+        assert_eq!(found(), Some(counted()));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(found(), None);
+}
+
+#[test]
+fn a_machine_that_has_not_changed_is_shared_with_the_reading_before() {
+    let host = Host(tempfile::tempdir().unwrap());
+    host.process(60, "/usr/bin/qemu-system-x86_64", &["qemu", "-name", "db"]);
+    host.thread(60, 60, "qemu", [5, 0]);
+    let mut processes = Processes::new(host.0.path());
+    let mut read = |needs| processes.read(needs, |_| false).machines.remove(0);
+    let mut last = read(SAMPLES);
+    for looks in 2..=MOST_LOOKS {
+        let next = read(SAMPLES);
+        assert!(next.looks == looks && !Arc::ptr_eq(&next, &last));
+        last = next;
+    }
+    // Looks at memory and disk traffic are due once in 32 readings.
+    let shared = (0..32).filter(|_| Arc::ptr_eq(&std::mem::replace(&mut last, read(SAMPLES)), &last)).count();
+    assert!(shared >= 30, "{shared}");
+    assert_eq!(read(Needs { memory: false, ..SAMPLES }).memory, None, "less is needed");
+    host.thread(60, 60, "qemu", [6, 0]);
+    let next = read(SAMPLES);
+    assert!(next.others.ran_ns == 1 && last.others.ran_ns == 0);
 }

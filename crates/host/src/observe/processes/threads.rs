@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use taut_api::printable::printable;
 
@@ -80,8 +81,26 @@ pub(super) struct Threads {
     are_timed: bool,
     /// False if no thread has run between the last two readings.
     may_have_run: bool,
+    /// The last reading, if it had all threads.
+    last: Option<Last>,
     /// Number of the reading.
     round: u32,
+}
+
+/// Figures that a reading has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Figures {
+    pub(super) detail: Detail,
+    /// For how long vCPUs waited for block devices.
+    pub(super) paging: bool,
+}
+
+/// A reading of all threads.
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    figures: Figures,
+    /// How long the threads of the process had run before the reading.
+    ran: Duration,
 }
 
 /// A thread that was seen before.
@@ -104,37 +123,48 @@ struct Known {
 }
 
 impl Threads {
-    /// Reads the threads of a process that has so many; with `paging`, also for how long its vCPUs
-    /// waited for block devices.
+    /// Reads the threads of a process that has so many. `ran` is how long they had run before this
+    /// call, if that is known.
     ///
-    /// Threads are listed only if their number has changed, or if one of them has ended: otherwise
-    /// there cannot be a new one.
+    /// If they have run for as long as at the last reading, nothing is read. Threads are listed only
+    /// if their number has changed, or if one of them has ended: otherwise there cannot be a new
+    /// one.
     pub(super) fn read(
         &mut self,
         process: &Path,
         count: Option<usize>,
-        detail: Detail,
-        paging: bool,
+        figures: Figures,
+        ran: Option<Duration>,
         files: &OpenFileBudget,
     ) {
+        let may_have_others = figures.detail == Detail::Names || count != Some(self.known.len());
+        let serves = |last: Last| Some(last.ran) == ran && last.figures.cover(figures);
+        if !may_have_others && self.last.is_some_and(serves) {
+            self.may_have_run = false;
+            return;
+        }
         let tasks = process.join("task");
         self.round = self.round.wrapping_add(1);
-        self.may_have_run = detail == Detail::Names || count != Some(self.known.len());
-        if self.may_have_run {
+        self.may_have_run = may_have_others;
+        self.last = ran.map(|ran| Last { figures, ran });
+        if may_have_others {
             self.list(&tasks);
         }
         for _ in 0..MOST_LISTS {
-            if !self.read_each(&tasks, detail, paging, files) {
+            if !self.read_each(&tasks, figures, files) {
                 break;
             }
             self.list(&tasks);
         }
-        self.are_timed |= detail >= Detail::Times;
+        self.are_timed |= figures.detail >= Detail::Times;
     }
 
     fn list(&mut self, tasks: &Path) {
         let numbers = match task::numbers(tasks) {
-            Err(error) if is_shortage(&error) => return,
+            Err(error) if is_shortage(&error) => {
+                self.last = None;
+                return;
+            }
             numbers => numbers.unwrap_or_default().into_iter(),
         };
         let mut before = std::mem::take(&mut self.known);
@@ -142,32 +172,35 @@ impl Threads {
     }
 
     /// Reads the threads that were not read in this round. Returns whether one of them has ended.
-    fn read_each(&mut self, tasks: &Path, detail: Detail, paging: bool, files: &OpenFileBudget) -> bool {
-        let Self { known, others, paged_ticks, are_timed, may_have_run, round } = self;
+    fn read_each(&mut self, tasks: &Path, figures: Figures, files: &OpenFileBudget) -> bool {
+        let Self { known, others, paged_ticks, are_timed, may_have_run, last, round } = self;
         let before = known.len();
         known.retain(|tid, thread| {
             if thread.round == *round {
                 return true;
             }
             thread.round = *round;
-            let (last, counted) = (thread.times(), thread.counted);
+            let (times, counted) = (thread.times(), thread.counted);
             let folder = || tasks.join(tid.to_string());
-            let is_alive = match thread.read(&folder, detail, files) {
+            let is_alive = match thread.read(&folder, figures.detail, files) {
                 // Its counters stay as they were.
-                Err(error) if is_shortage(&error) => return true,
+                Err(error) if is_shortage(&error) => {
+                    *last = None;
+                    return true;
+                }
                 read => read.is_ok(),
             };
             // Kernels without CONFIG_SCHEDSTATS count nothing and report 0.
             let is_counted = thread.counted.is_some_and(|counted| counted.ran_ns > 0);
             *may_have_run |= !is_alive || !is_counted || thread.counted != counted;
-            if is_alive && paging && thread.vcpu.is_some() {
+            if is_alive && figures.paging && thread.vcpu.is_some() {
                 *paged_ticks += thread.read_paging(&folder, files);
             }
             // Times from before the first reading of a process do not count.
-            if is_alive && thread.vcpu.is_none() && (last.is_some() || *are_timed) {
-                let (now, last) = (thread.times().unwrap_or_default(), last.unwrap_or_default());
-                others.ran_ns += now.ran_ns.saturating_sub(last.ran_ns);
-                others.waited_ns += now.waited_ns.saturating_sub(last.waited_ns);
+            if is_alive && thread.vcpu.is_none() && (times.is_some() || *are_timed) {
+                let (now, before) = (thread.times().unwrap_or_default(), times.unwrap_or_default());
+                others.ran_ns += now.ran_ns.saturating_sub(before.ran_ns);
+                others.waited_ns += now.waited_ns.saturating_sub(before.waited_ns);
             }
             is_alive
         });
@@ -226,6 +259,13 @@ impl Threads {
                 block_ticks: stat.block_ticks,
             })
         })
+    }
+}
+
+impl Figures {
+    /// Returns whether a reading with these figures has those of `others`, too.
+    fn cover(self, others: Self) -> bool {
+        self.detail >= others.detail && self.paging >= others.paging
     }
 }
 
