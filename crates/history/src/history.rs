@@ -1,19 +1,26 @@
 //! The history of all subjects.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::chunk::{self, Chunk, Sample};
 use crate::file::{self, Around, File, FileError};
 use crate::series::{self, Grid, Series};
-use crate::thinning::{DENSITIES, Density, MAX_SAMPLES};
+use crate::thinning::{DENSITIES, Density, EARLY, MAX_SAMPLES};
 use crate::timeline::{Clocks, Timeline};
 use crate::totals::{Read, Totals};
 use crate::values::Values;
 
-/// Time in ms after which the end of a rest is written although nothing was counted. A process that
-/// is killed before loses only the end of the rest, and no count.
+/// Time in ms after which the end of a rest is written although nothing was counted, once samples
+/// of the rest are added. A process that is killed before loses only the end of the rest, and no
+/// count.
 const REST_WRITE_INTERVAL: u64 = 60_000;
+/// Time in ms after which samples of a rest are added although it goes on.
+const REST_RECORD_INTERVAL: u64 = 20_000;
+/// Number of the next history that is opened.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
 /// Samples of a density that are kept in memory in full chunks while the file cannot be written:
 /// the last eight minutes of each second.
 const MAX_UNWRITTEN: usize = 512;
@@ -43,11 +50,18 @@ impl Counted {
 /// Samples of subjects over time.
 #[derive(Debug)]
 pub struct History {
+    /// Number of this object among all of the process.
+    number: u64,
     file: File,
     densities: [Density; DENSITIES],
     timeline: Timeline,
     /// Position of the last sample of any subject.
     last: u64,
+    /// Position up to which the counters of all subjects that rest are known to be the same. Their
+    /// samples are added every [`REST_RECORD_INTERVAL`] only: a rest is no more than its two ends.
+    rested: u64,
+    /// Position up to which they were added.
+    rests_recorded: u64,
     /// Number of the next new subject.
     next_id: i64,
     /// Subjects by key. Each reading looks one up, and a hash map reads the fewest keys for that.
@@ -57,7 +71,7 @@ pub struct History {
 }
 
 /// A subject, and the part of its samples that is not in the file yet.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Subject {
     id: i64,
     name: String,
@@ -66,6 +80,8 @@ struct Subject {
     last: u64,
     /// True if there was a reading since the history was opened.
     was_read: bool,
+    /// True if its counters are the same up to [`History::rested`].
+    rests: bool,
     /// True if the subject has a row in the file.
     is_in_file: bool,
     /// Its row in the file is missing, or has an old name or sum.
@@ -86,7 +102,7 @@ struct Due {
 }
 
 /// The newest samples of a density.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Growing {
     /// The chunk that grows.
     chunk: Option<Begun>,
@@ -106,7 +122,7 @@ struct Growing {
 }
 
 /// A chunk, and where parts of it are in the file.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Begun {
     chunk: Chunk,
     /// Positions of the first samples of its tails in the file.
@@ -148,12 +164,30 @@ impl History {
             newest = newest.max(last.at);
             let (last, totals) = (last.at, Totals::resume(earlier, last.totals));
             let due = Default::default();
-            let (is_in_file, was_read, row_changed) = (true, false, false);
-            let subject = Subject { id, name, totals, last, was_read, is_in_file, row_changed, due, growing };
+            let (was_read, rests, is_in_file, row_changed) = (false, false, true, false);
+            let subject =
+                Subject { id, name, totals, last, was_read, rests, is_in_file, row_changed, due, growing };
             subjects.insert(key, Box::new(subject));
         }
         let forgotten = Vec::new();
-        Ok(Self { file, densities, timeline, last: newest, next_id, subjects, forgotten })
+        let (rested, rests_recorded) = (0, 0);
+        Ok(Self {
+            number: NUMBER.fetch_add(1, Relaxed),
+            file,
+            densities,
+            timeline,
+            last: newest,
+            rested,
+            rests_recorded,
+            next_id,
+            subjects,
+            forgotten,
+        })
+    }
+
+    /// Returns the number of this history, which no other one of the process has.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// Returns the timeline of positions.
@@ -168,6 +202,7 @@ impl History {
         self.last = self.last.max(at);
         // Most readings are of subjects that are known.
         if let Some(subject) = self.subjects.get_mut(key) {
+            subject.end_rest(self.densities, self.rested);
             subject.record(self.densities, at, name, reading);
             return;
         }
@@ -177,6 +212,7 @@ impl History {
             totals: Totals::default(),
             last: 0,
             was_read: false,
+            rests: false,
             is_in_file: false,
             row_changed: true,
             due: Default::default(),
@@ -187,19 +223,29 @@ impl History {
         self.subjects.insert(key.to_owned(), Box::new(subject));
     }
 
-    /// Records that a subject's counters are those of its last reading, as [`History::record`] does
-    /// with that reading. Returns false, and records nothing, if there was no reading since the
-    /// history was opened.
-    pub fn record_same(&mut self, since_boot: u64, key: &str) -> bool {
-        let at = self.timeline.position(since_boot);
+    /// Marks a subject as one that rests: its counters are those of its last reading at each
+    /// [`History::rest_until`], until there is another reading. Returns false, and marks nothing,
+    /// if there was no reading since the history was opened.
+    pub fn begin_rest(&mut self, key: &str) -> bool {
         let Some(subject) = self.subjects.get_mut(key).filter(|subject| subject.was_read) else {
             return false;
         };
-        self.last = self.last.max(at);
-        if at > subject.last {
-            subject.add(self.densities, at, Read::Same);
-        }
+        subject.end_rest(self.densities, self.rested);
+        subject.rests = true;
         true
+    }
+
+    /// Records that the counters of all subjects that rest are as before.
+    pub fn rest_until(&mut self, since_boot: u64) {
+        self.rested = self.timeline.position(since_boot);
+        self.last = self.last.max(self.rested);
+        if self.rested < self.rests_recorded.saturating_add(REST_RECORD_INTERVAL - EARLY) {
+            return;
+        }
+        self.rests_recorded = self.rested;
+        for subject in self.subjects.values_mut().filter(|subject| subject.rests) {
+            subject.rest_until(self.densities, self.rested);
+        }
     }
 
     /// Writes all that is not in the file yet. If that fails, the next call tries it again.
@@ -267,8 +313,10 @@ impl History {
     /// Notes that all subjects but these are gone: nothing more is read of them. Their samples
     /// stay.
     pub fn end_others(&mut self, keep: impl Fn(&str) -> bool) {
-        let ended = self.subjects.iter_mut().filter(|(key, _)| !keep(key));
-        ended.for_each(|(_, subject)| subject.end());
+        for (_, subject) in self.subjects.iter_mut().filter(|(key, _)| !keep(key)) {
+            subject.end_rest(self.densities, self.rested);
+            subject.end();
+        }
     }
 
     /// Keeps the `most` subjects with the newest samples among those that are `bounded`, and
@@ -276,7 +324,8 @@ impl History {
     pub fn keep_newest(&mut self, most: usize, bounded: impl Fn(&str) -> bool) {
         let found = || self.subjects.iter().filter(|(key, _)| bounded(key));
         let Some(old @ 1..) = found().count().checked_sub(most) else { return };
-        let mut found: Vec<_> = found().map(|(key, subject)| (subject.last, key.clone())).collect();
+        let mut found: Vec<_> =
+            found().map(|(key, subject)| (subject.last_or_rested(self.rested), key.clone())).collect();
         found.sort_unstable();
         let forgotten = found.drain(..old).filter_map(|(_, key)| self.subjects.remove(&key));
         // While nothing can be written, no new subject gets into the file.
@@ -295,7 +344,8 @@ impl History {
     /// Returns the subjects that have a sample at a position or after it: keys and names, in the
     /// order of keys.
     pub fn subjects_since(&self, position: u64) -> Vec<(&str, &str)> {
-        let since = self.subjects.iter().filter(|(_, subject)| subject.last >= position);
+        let since =
+            self.subjects.iter().filter(|(_, subject)| subject.last_or_rested(self.rested) >= position);
         let mut found: Vec<_> = since.map(|(key, subject)| (key.as_str(), subject.name.as_str())).collect();
         found.sort_unstable();
         found
@@ -313,7 +363,7 @@ impl History {
 
     /// Returns the position of a subject's last sample.
     pub fn last(&self, key: &str) -> Option<u64> {
-        self.subjects.get(key).map(|subject| subject.last)
+        self.subjects.get(key).map(|subject| subject.last_or_rested(self.rested))
     }
 
     /// Returns the growth of a subject's counters between two positions, as far as there are
@@ -322,11 +372,11 @@ impl History {
     /// The period begins at `from` if the subject rested then, and otherwise at the last sample
     /// before. If `from` is in a gap without samples, the period begins behind the gap.
     pub fn counted(&self, key: &str, from: u64, to: u64) -> Result<Option<Counted>, FileError> {
-        let Some(subject) = self.subjects.get(key) else { return Ok(None) };
-        let begin = self.begin(subject, from)?;
+        let Some(subject) = self.subject(key) else { return Ok(None) };
+        let begin = self.begin(&subject, from)?;
         let mut end: Option<Sample> = None;
         for density in 0..DENSITIES {
-            let found = self.around(subject, density, to)?.before;
+            let found = self.around(&subject, density, to)?.before;
             end = found.filter(|found| end.as_ref().is_none_or(|end| found.at > end.at)).or(end);
         }
         Ok(begin.zip(end).filter(|(begin, end)| begin.at < end.at).map(|(begin, end)| Counted {
@@ -347,7 +397,7 @@ impl History {
         let number = self.densities.iter().position(reaches).unwrap_or(DENSITIES - 1);
         let density = self.densities[number];
         let grid = Grid::new(from, to, density, most, self.timeline.position(0));
-        let Some(subject) = self.subjects.get(key) else {
+        let Some(subject) = self.subject(key) else {
             return Ok(Series { step: grid.step, points: Vec::new() });
         };
         let mut chunks = self.file.chunks(subject.id, number, from.saturating_sub(grid.step), to)?;
@@ -359,6 +409,17 @@ impl History {
         // The newest sample may not be one of the density.
         chunks.push(vec![Sample { at: subject.last, totals: subject.totals.last().clone() }]);
         Ok(series::series(&chunks, density, grid))
+    }
+
+    /// Returns a subject with all of its samples.
+    fn subject(&self, key: &str) -> Option<Cow<'_, Subject>> {
+        let subject = self.subjects.get(key)?;
+        if subject.last_or_rested(self.rested) == subject.last {
+            return Some(Cow::Borrowed(subject));
+        }
+        let mut subject = Subject::clone(subject);
+        subject.rest_until(self.densities, self.rested);
+        Some(Cow::Owned(subject))
     }
 
     /// Returns the sample at which a period begins, of the densest density that reaches so far
@@ -409,6 +470,33 @@ impl Subject {
         self.row_changed |= read == Read::BegunAgain;
         self.was_read = true;
         self.add(densities, at, read);
+    }
+
+    /// Returns the position of the last sample, or `rested` if the subject rests and that is later.
+    fn last_or_rested(&self, rested: u64) -> u64 {
+        if self.rests { self.last.max(rested) } else { self.last }
+    }
+
+    /// Adds samples with the same totals up to `rested`. Equal totals are a rest only within one
+    /// chunk. The first sample may fill a chunk and the second one begin the next, so both are one
+    /// interval apart. The other densities have theirs when they are due.
+    fn rest_until(&mut self, densities: [Density; DENSITIES], rested: u64) {
+        let next = |number: u64| self.last.saturating_add(densities[0].every.saturating_mul(number));
+        let due = |density: usize| self.due[density].at.saturating_add(EARLY);
+        let mut positions = [next(1), next(2), due(1), due(2), rested];
+        positions.sort_unstable();
+        for at in positions {
+            if at > self.last && at <= rested {
+                self.add(densities, at, Read::Same);
+            }
+        }
+    }
+
+    /// Ends the rest, if there is one, with samples up to `rested`.
+    fn end_rest(&mut self, densities: [Density; DENSITIES], rested: u64) {
+        if std::mem::take(&mut self.rests) {
+            self.rest_until(densities, rested);
+        }
     }
 
     /// Adds the totals at a position, after a reading with this result.

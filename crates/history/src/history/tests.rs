@@ -378,41 +378,95 @@ fn a_busy_port_stays_small() {
     assert!(size < 2 << 20, "{size} bytes");
 }
 
-#[test]
-fn readings_that_are_said_to_be_the_same_are_recorded_as_if_they_were_read() {
-    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mut histories = folders.each_ref().map(|folder| open(folder, "a", START));
-    assert!(!histories[1].record_same(5000, "port"), "nobody has read it");
-    // It counts in some seconds only, and begins again once.
-    let count = |second: u64| if second < 700 { second / 40 } else { second / 90 };
-    for second in 5..1500_u64 {
-        let reading = Values::new([(1, count(second)), (2, 9)]);
-        let is_same = second > 5 && count(second) == count(second - 1);
-        let [read, said] = &mut histories;
-        read.record(1000 * second, "port", "web/0", &reading);
-        if !is_same || !said.record_same(1000 * second, "port") {
-            said.record(1000 * second, "port", "web/0", &reading);
+/// Records a counter in each second, with some ms of delay: in the first history each time, and in
+/// the second one with rests. Calls `check` after each second.
+fn record_rests(
+    histories: &mut [History; 2],
+    seconds: std::ops::Range<u64>,
+    late: impl Fn(u64) -> u64,
+    count: impl Fn(u64) -> u64,
+    mut check: impl FnMut(&mut [History; 2], u64, u64),
+) {
+    let mut last = None;
+    for second in seconds {
+        let (since_boot, count) = (1000 * second + late(second), count(second));
+        let reading = Values::new([(1, count), (2, 9)]);
+        let [read, rested] = &mut *histories;
+        read.record(since_boot, "port", "web/0", &reading);
+        let is_same = last.replace(count) == Some(count);
+        if !is_same || !rested.begin_rest("port") {
+            rested.record(since_boot, "port", "web/0", &reading);
         }
-        if second % 5 == 0 {
-            for history in &mut histories {
+        rested.rest_until(since_boot);
+        for history in &mut *histories {
+            if second % 5 == 0 {
                 history.write().unwrap();
             }
-        }
-        if second == 800 {
-            for history in &mut histories {
+            if second == 830 {
                 history.end_others(|_| false);
+                last = None;
             }
         }
+        check(histories, second, since_boot);
     }
-    let now = histories[0].timeline().position(1_499_000);
-    for ms in [9_000, 600_000, 1_400_000] {
-        let [read, said] = histories.each_ref().map(|history| {
-            let series = history.series("port", now - ms, now, 100).unwrap();
-            (history.counted("port", now - ms, now).unwrap().unwrap(), series, history.last("port"))
-        });
-        assert_eq!(read, said);
-    }
+}
+
+#[test]
+fn rests_are_recorded_as_if_the_subject_was_read_all_the_time() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mut histories = folders.each_ref().map(|folder| open(folder, "a", START));
+    assert!(!histories[1].begin_rest("port"), "nobody has read it");
+    // The counter grows in some seconds only, and begins again once.
+    let count = |second: u64| if second < 700 { second / 40 } else { second / 90 };
+    record_rests(
+        &mut histories,
+        5..1500,
+        |_| 0,
+        count,
+        |histories, second, since_boot| {
+            let now = histories[0].timeline().position(since_boot);
+            assert_eq!(histories.each_ref().map(|history| history.last("port")), [Some(now); 2]);
+            assert!(histories.iter().all(|history| history.subjects_since(now).len() == 1));
+            if second % 37 != 0 {
+                return;
+            }
+            for ms in [9_000, 600_000, 1_400_000] {
+                let [read, rested] = histories.each_ref().map(|history| {
+                    let counted = history.counted("port", now - ms, now).unwrap().unwrap();
+                    (counted, history.series("port", now - ms, now, 1500).unwrap())
+                });
+                assert_eq!(read.0, rested.0, "{ms} ms at {second}");
+                assert!(read.1 == rested.1, "series of {ms} ms at {second}");
+            }
+        },
+    );
     drop(histories);
+    // No more is lost than the newest part of a rest.
     let mut again = open(&folders[1], "a", Clocks { since_boot: 1_600_000, wall: 1 });
-    assert!(!again.record_same(1_600_000, "port"), "nobody has read it since");
+    let last = again.last("port").unwrap();
+    assert!(again.timeline().position(1_499_000) - last <= REST_WRITE_INTERVAL + REST_RECORD_INTERVAL + 5000);
+    assert!(!again.begin_rest("port"), "nobody has read it since");
+}
+
+#[test]
+fn series_of_thin_samples_have_each_step_although_the_subject_rests_in_between() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mut histories = folders.each_ref().map(|folder| open(folder, "a", START));
+    let late = |second: u64| second * 7919 % 7;
+    record_rests(&mut histories, 5..6000, late, |second| second / 10, |_, _, _| {});
+    let now = histories[0].timeline().position(5_999_000 + late(5999));
+    let [read, rested] = histories.each_ref().map(|history| {
+        let series = history.series("port", now - 5_000_000, now, 300).unwrap();
+        let total: u64 = series.points.iter().map(|point| point.values.get(1)).sum();
+        let farthest = series.points.windows(2).map(|pair| pair[1].to - pair[0].to).max();
+        assert!(farthest.unwrap() < 30_000 && (498..=502).contains(&total), "{farthest:?} ms, {total}");
+        (series.step, series.points.len())
+    });
+    assert!(read.0 == 20_000 && read.0 == rested.0 && read.1.abs_diff(rested.1) <= 1, "{read:?} {rested:?}");
+    for ms in [60_000, 5_000_000] {
+        let [read, rested] = histories
+            .each_ref()
+            .map(|history| history.counted("port", now - ms, now).unwrap().unwrap().values.get(1));
+        assert!(read.abs_diff(rested) <= 2, "{read} and {rested} in {ms} ms");
+    }
 }

@@ -39,6 +39,7 @@ pub(crate) fn has_numbers_of(proc: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+    use std::time::Instant;
 
     use super::*;
 
@@ -57,8 +58,10 @@ mod tests {
         child.wait().unwrap();
         assert_eq!(clock.time(), None);
         let own = CpuClock::of(std::process::id()).unwrap();
-        let before = own.time().unwrap();
-        while own.time().unwrap() == before {}
+        let (before, began) = (own.time().unwrap(), Instant::now());
+        while own.time().unwrap() == before {
+            assert!(began.elapsed() < Duration::from_secs(60), "the clock stands still");
+        }
     }
 
     #[test]

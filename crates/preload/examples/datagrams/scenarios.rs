@@ -190,7 +190,7 @@ fn the_end_of_the_program() -> io::Result<()> {
 
 fn a_reply_to_a_program_that_has_ended() -> io::Result<()> {
     /// 250 kB. The program ends when all is with the kernel, which takes at least 256 KiB. It takes
-    /// more only once the receiver has returned credit, and Linux returns credit for 192 KiB at once.
+    /// more only once the receiver has returned credit, and Linux returns that for 192 KiB at once.
     const COUNT: u8 = 25;
     let server = Socket::at(2014)?;
     let child = fork(|| {

@@ -20,6 +20,8 @@ pub(super) struct Subject {
     pub(super) port: PortId,
     /// Sum of its counters at the last sample. It stays the same only if none of them has grown.
     pub(super) sum: Option<u64>,
+    /// True if the history has the port marked as one that rests.
+    pub(super) rests: bool,
 }
 
 /// The ports, VMCI devices and VMs of one state of the host.
@@ -29,10 +31,12 @@ pub(super) struct Existing {
     of: Option<(u64, u64)>,
     /// Names of taut's VMs that run, by their processes.
     pub(super) own: BTreeMap<u32, Name>,
-    /// In the order of their numbers, as the counters are read.
+    /// Ports in the order of their numbers, as the counters are read.
     pub(super) ports: Vec<Subject>,
-    /// In the same order.
+    /// VMCI devices in the order of their ports' numbers.
     pub(super) sockets: Vec<Subject>,
+    /// Number of the history that has them.
+    history: Option<u64>,
 }
 
 impl Existing {
@@ -60,6 +64,13 @@ impl Existing {
         is_same && count == self.own.len()
     }
 
+    /// Notes which history has the ports from now on. A new one has none of them marked.
+    pub(super) fn belongs_to(&mut self, history: u64) {
+        if self.history.replace(history) != Some(history) {
+            self.ports.iter_mut().for_each(|port| port.rests = false);
+        }
+    }
+
     /// Returns the keys of ports and devices.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         self.ports.iter().chain(&self.sockets).map(|subject| subject.key.as_str())
@@ -68,7 +79,13 @@ impl Existing {
 
 /// Returns subjects in the order of their ports.
 fn subjects(found: Vec<(String, PortId)>, key: fn(PortId, &str) -> String) -> Vec<Subject> {
-    let subject = |(name, port): (String, PortId)| Subject { key: key(port, &name), name, port, sum: None };
+    let subject = |(name, port): (String, PortId)| Subject {
+        key: key(port, &name),
+        name,
+        port,
+        sum: None,
+        rests: false,
+    };
     let mut subjects: Vec<_> = found.into_iter().map(subject).collect();
     subjects.sort_unstable_by_key(|subject| subject.port);
     subjects

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use taut_api::Name;
 use taut_api::statistics::{Column, Period, VcpuStatistics, VmStatistics};
 use taut_history::{Clocks, Counted, FileError, History, Point, Values};
-use taut_host::observe::processes::{DiskUse, Machine, MemoryUse, Times};
+use taut_host::observe::processes::{DiskUse, MOST_LOOKS, Machine, MemoryUse, Times};
 
 use super::gauges::{Sums, average};
 
@@ -42,6 +42,7 @@ const OTHERS: u8 = 250;
 /// Number of times that a machine is seen before it counts as foreign: the daemon learns of the
 /// processes of its own VMs a bit later.
 const LOOKS_BEFORE_FOREIGN: u32 = 5;
+const _: () = assert!(LOOKS_BEFORE_FOREIGN <= MOST_LOOKS, "more looks are not counted");
 
 /// Most foreign VMs that have samples, those that have ended included. Beyond it, the one that
 /// ended first is forgotten: any user of the host can start programs that look like VMs, one after
@@ -103,7 +104,7 @@ impl Sampled {
     /// Returns the name that a VM had in this sample, if its process has the same identity. `at` is
     /// the place where it is in this sample unless VMs have begun or ended.
     pub(super) fn name_of(&self, at: usize, machine: &Arc<Machine>) -> Option<Arc<Named>> {
-        // Most VMs are there, and have not run.
+        // Most VMs are at the same place, and have not changed.
         if let Some((_, named)) = self.machines.get(at).filter(|(last, _)| Arc::ptr_eq(last, machine)) {
             return Some(named.clone());
         }

@@ -149,6 +149,42 @@ fn a_port_that_is_gone_stays_readable_in_its_time() {
 }
 
 #[test]
+fn a_port_that_rests_stays_in_the_samples_and_counts_later() {
+    let mut daemon = Daemon::new();
+    daemon.count(0, 5);
+    let covered = |daemon: &Daemon, second: u64| {
+        let counted = daemon.counted("1m", second)?;
+        Some(((counted.covered_ms + 500) / 1000, counted.counters.rx_frames))
+    };
+    for second in 0..=70 {
+        daemon.sample(second);
+    }
+    assert_eq!(covered(&daemon, 70), Some((60, 0)));
+    daemon.count(0, 12);
+    daemon.sample(71);
+    assert_eq!(covered(&daemon, 71), Some((60, 7)));
+    // A new file has the port at once, although its counters are as before.
+    daemon.sample(72);
+    daemon.sample(73);
+    let dir = tempfile::tempdir().unwrap();
+    daemon.statistics = open_at(dir.path(), 74);
+    daemon.sample(74);
+    daemon.sample(75);
+    daemon.sample(76);
+    assert_eq!(covered(&daemon, 76), Some((2, 0)));
+    // The rest does not go on while the counters cannot be read.
+    let counters = std::fs::File::options().write(true).open(daemon.dir.path().join("counters")).unwrap();
+    let len = counters.metadata().unwrap().len();
+    counters.set_len(0).unwrap();
+    daemon.sample(77);
+    assert_eq!(covered(&daemon, 77), Some((2, 0)));
+    counters.set_len(len).unwrap();
+    daemon.count(0, 20);
+    daemon.sample(78);
+    assert_eq!(covered(&daemon, 78), Some((4, 8)));
+}
+
+#[test]
 fn ports_are_listed_anew_only_after_a_change() {
     let daemon = Daemon::new();
     let Sources { store, board, .. } = &daemon.sources;

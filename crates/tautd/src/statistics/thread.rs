@@ -90,7 +90,8 @@ pub(super) fn bound(history: &mut History, keys: &BTreeSet<String>) {
     }
 }
 
-/// Records the counters of all ports and VMCI devices. `read` reads the words of a port.
+/// Records the counters of all ports and VMCI devices. `read` reads the words of a port. A port
+/// whose counters have the same sum as before is marked as one that rests, instead.
 fn record_ports(
     history: &mut History,
     now: Clocks,
@@ -98,10 +99,11 @@ fn record_ports(
     gauges: &mut Gauges,
     mut read: impl FnMut(PortId) -> io::Result<[u64; PORT_WORDS]>,
 ) -> io::Result<()> {
-    for Subject { key, name, port, sum } in &mut existing.ports {
+    for Subject { key, name, port, sum, rests } in &mut existing.ports {
         let words = read(*port)?;
         let before = sum.replace(ports::sum(&words));
-        if before != *sum || !history.record_same(now.since_boot, key) {
+        *rests = before == *sum && (*rests || history.begin_rest(key));
+        if !*rests {
             history.record(now.since_boot, key, name, &ports::reading(&words));
         }
     }
@@ -147,11 +149,9 @@ pub(super) fn sample(
         // Others may have kept the lock for a while.
         let now = clocks();
         counters.begin();
-        if let Err(error) =
-            record_ports(history, now, existing, gauges, |port| counters.words(&sources.counters, port))
-        {
-            tracing::warn!(%error, "the counters of ports cannot be read");
-        }
+        existing.belongs_to(history.number());
+        let recorded =
+            record_ports(history, now, existing, gauges, |port| counters.words(&sources.counters, port));
         for (machine, named) in &sampled.machines {
             let Named { key, name } = &**named;
             let reading = machines::reading(machine, gauges.begin(key, read_at.since_boot));
@@ -166,6 +166,10 @@ pub(super) fn sample(
             history.end_others(|key| all.contains(key));
             bound(history, &all);
             gauges.keep(&all);
+        }
+        match recorded {
+            Ok(()) => history.rest_until(now.since_boot),
+            Err(error) => tracing::warn!(%error, "the counters of ports cannot be read"),
         }
     }
     statistics.set_running(sampled);

@@ -6,7 +6,8 @@
 //! list of processes stays while the kernel tells of no new one. The identity of a process, the
 //! list of its threads and their names are kept between readings, and looked up again only now and
 //! then. So are memory, disk traffic and throttled time of a machine while none of its threads
-//! runs. Files of machines' threads stay open, and so do the folders that have these.
+//! runs, which the CPU-time clock of its process tells. Such a machine is the same object in each
+//! reading. Files of machines' threads stay open, and so do the folders that have these.
 //!
 //! Names, command lines and numbers of threads are those of strangers. So a reading is bounded:
 //! machines of others beyond [`MOST_MACHINES`] and [`MOST_MACHINE_THREADS`] are left out, and other
@@ -40,7 +41,8 @@ use self::usage::Usage;
 
 /// Most machines of others that are read.
 pub const MOST_MACHINES: usize = 1024;
-/// Most times that a machine is seen and counted.
+/// Highest value of [`Machine::looks`]. Later readings are not counted, so that a machine that has
+/// not changed can be shared.
 pub const MOST_LOOKS: u32 = 16;
 /// Most threads of machines of others, all together. A machine with more threads than are left is
 /// left out as a whole.
@@ -69,7 +71,8 @@ pub struct Needs {
 pub enum Detail {
     /// Which threads machines have: a list of a folder for each machine.
     Names,
-    /// Times of machines' threads: a file for each of them.
+    /// Times of machines' threads: a file for each thread of a machine that has run, by the
+    /// CPU-time clock of its process.
     Times,
     /// Times and pCPUs of all threads of the host: a file for each of them, and a second one for
     /// each that ran since the last reading. Most threads of a host sleep.
@@ -167,7 +170,19 @@ pub struct Processes {
     newest: Option<u32>,
     /// Number of readings since then.
     since_list: u32,
-    /// The kernel has CPU-time clocks of these processes for this process.
+    /// Number of readings since a process or thread was last new.
+    since_newest: u32,
+    /// Number of readings since processes were last looked at.
+    since_look: u32,
+    /// True if a machine may have other threads than those that were read.
+    is_incomplete: bool,
+    /// True if the kernel counted delays when processes were last listed.
+    are_delays_counted: bool,
+    /// Machines in the order in which they are read: those of others last, the oldest first. The
+    /// memory serves the next reading.
+    by_age: Vec<(bool, u64, u32)>,
+    /// True if the numbers in `proc` are those of this process's namespace, so that CPU-time clocks
+    /// can be read by them.
     has_clocks: bool,
 }
 
@@ -209,6 +224,13 @@ const fn is_looked_at(looks: u32, every: u32) -> bool {
     looks.is_power_of_two() && looks <= FIRST_LOOKS || looks.is_multiple_of(every)
 }
 
+/// Returns whether one of the last `readings` is one in which something is looked at.
+const fn was_due(looks: u32, readings: u32, every: u32) -> bool {
+    let before = looks.saturating_sub(readings);
+    let next_early = (before.saturating_add(1)).next_power_of_two();
+    next_early <= FIRST_LOOKS && next_early <= looks || looks / every > before / every
+}
+
 impl Processes {
     /// Begins to read the processes of the host below `root`.
     pub fn new(root: &Path) -> Self {
@@ -221,6 +243,11 @@ impl Processes {
             newest_file: CachedFile::default(),
             newest: None,
             since_list: 0,
+            since_newest: 0,
+            since_look: 0,
+            is_incomplete: true,
+            are_delays_counted: false,
+            by_age: Vec::new(),
             has_clocks: cpu_clock::has_numbers_of(&root.join("proc")),
         }
     }
@@ -229,19 +256,18 @@ impl Processes {
     pub fn read(&mut self, needs: Needs, is_own: impl Fn(u32) -> bool) -> Found {
         let proc = self.root.join("proc");
         self.look(&proc, needs.threads == Detail::Places);
-        let needs = Needs { paging: needs.paging && delays_are_counted(&self.root), ..needs };
+        let needs = Needs { paging: needs.paging && self.are_delays_counted, ..needs };
         let mut found = Found::default();
-        let by_age =
+        let with_age =
             |(pid, known): (&u32, &Known)| Some((!is_own(*pid), known.machine.as_ref()?.started, *pid));
-        // Lists that grow make the allocator sort its free memory.
-        let count = self.known.values().filter(|known| known.machine.is_some()).count();
-        let mut machines = Vec::with_capacity(count);
-        machines.extend(self.known.iter().filter_map(by_age));
-        machines.sort_unstable();
-        found.machines.reserve(count);
+        self.by_age.clear();
+        self.by_age.extend(self.known.iter().filter_map(with_age));
+        self.by_age.sort_unstable();
+        found.machines.reserve(self.by_age.len());
         let mut ended = Vec::new();
         let mut budget = Budget { processes: MOST_MACHINES, threads: MOST_MACHINE_THREADS };
-        for (is_foreign, _, pid) in machines {
+        self.is_incomplete = false;
+        for &(is_foreign, _, pid) in &self.by_age {
             let Some(known) = self.known.get_mut(&pid) else { continue };
             if is_foreign && !budget.take(known.tasks.count()) {
                 known.close_files();
@@ -251,13 +277,15 @@ impl Processes {
             let folder = proc.join(pid.to_string());
             known.tasks.keep_open(&folder, &self.files);
             let count = known.tasks.count();
-            let ran = known.ran(pid, self.has_clocks && needs.threads >= Detail::Times);
-            known.threads.read(&folder, count, needs.of_threads(), ran, &self.files);
+            let cpu_time = known.cpu_time(pid, self.has_clocks && needs.threads >= Detail::Times);
+            known.threads.read(&folder, count, needs.of_threads(), cpu_time, &self.files);
             if known.threads.numbers().len() == 0 && known.has_ended(&folder) {
                 ended.push(pid);
                 continue;
             }
-            found.machines.extend(known.machine(pid, &folder, needs, self.cpu.as_ref()));
+            self.is_incomplete |= !known.has_all_threads();
+            let looks = known.looks.saturating_add(self.since_look);
+            found.machines.extend(known.machine(pid, &folder, looks, needs, self.cpu.as_ref()));
             if needs.threads == Detail::Places {
                 found.threads.extend(known.threads.all(pid));
             }
@@ -274,22 +302,30 @@ impl Processes {
 
     /// Lists the processes, and looks at each. If none has begun since the last list, the list
     /// stays as it is, unless all are needed. Then only processes that may have become machines are
-    /// looked at, and machines that may have other threads than before.
+    /// looked at, and machines that may have other threads than before. Nothing is looked at if
+    /// none has begun for a while: what has changed meanwhile shows at the next list.
     fn look(&mut self, proc: &Path, needs_all: bool) {
         // A process may appear a moment after the kernel has told of it, or not be told of at all,
         // if this process is in another namespace of numbers.
         let newest = task::newest(proc, &mut self.newest_file, &self.files);
         self.since_list += 1;
+        self.since_newest =
+            if newest.is_some() && newest == self.newest { self.since_newest.saturating_add(1) } else { 0 };
+        self.since_look += 1;
         let is_due = needs_all || self.since_list >= READINGS_PER_LIST;
-        if !is_due && newest.is_some() && newest == self.newest {
+        if !is_due && self.since_newest > 0 {
+            if self.since_newest > FIRST_LOOKS && !self.is_incomplete {
+                return;
+            }
+            let readings = std::mem::take(&mut self.since_look);
             // No thread has begun either. One may appear a moment after the kernel has told of it.
             let is_settled = self.since_list > 1;
             self.known.retain(|pid, known| {
-                let looks = known.looks.saturating_add(1);
+                let looks = known.looks.saturating_add(readings);
                 let may_have_others = !is_settled || !known.has_all_threads();
-                let is_due = is_looked_at(looks, known.looks_per_identity());
+                let is_due = was_due(looks, readings, known.looks_per_identity());
                 if is_due || known.machine.is_some() && may_have_others {
-                    return known.look(&proc.join(pid.to_string()));
+                    return known.look(&proc.join(pid.to_string()), readings);
                 }
                 known.looks = looks;
                 true
@@ -301,11 +337,16 @@ impl Processes {
             return;
         }
         (self.newest, self.since_list) = (newest.filter(|_| listed.is_ok()), 0);
+        self.are_delays_counted = delays_are_counted(&self.root);
+        let readings = std::mem::take(&mut self.since_look);
         let numbers = listed.unwrap_or_default();
         let mut before = std::mem::take(&mut self.known);
         for pid in numbers {
             let mut known = before.remove(&pid).unwrap_or_default();
-            if known.look(&proc.join(pid.to_string())) {
+            if known.look(&proc.join(pid.to_string()), readings) {
+                if known.looks == 1 {
+                    self.since_newest = 0;
+                }
                 self.known.insert(pid, known);
             }
         }
@@ -317,8 +358,8 @@ impl Processes {
         for (pid, known) in self.known.iter_mut().filter(|(_, known)| known.machine.is_none()) {
             if budget.take(known.tasks.count()) {
                 let figures = Figures { detail: Detail::Places, paging: false };
-                let (count, ran) = (known.tasks.count(), known.ran(*pid, self.has_clocks));
-                known.threads.read(&proc.join(pid.to_string()), count, figures, ran, &self.files);
+                let (count, cpu_time) = (known.tasks.count(), known.cpu_time(*pid, self.has_clocks));
+                known.threads.read(&proc.join(pid.to_string()), count, figures, cpu_time, &self.files);
                 found.threads.extend(known.threads.all(*pid));
             } else {
                 found.others_left_out += 1;
@@ -347,9 +388,9 @@ impl Budget {
 }
 
 impl Known {
-    /// Looks at the process with this folder, which may be another one than before. Returns false
-    /// if it has ended.
-    fn look(&mut self, folder: &Path) -> bool {
+    /// Looks at the process with this folder, which may be another one than before, the first time
+    /// in so many readings. Returns false if it has ended.
+    fn look(&mut self, folder: &Path, readings: u32) -> bool {
         let before = self.tasks.inode();
         let inode = match self.tasks.look(folder) {
             Ok(inode) => inode,
@@ -359,11 +400,15 @@ impl Known {
         if !self.is_same(before, inode, folder) {
             *self = Self { tasks: std::mem::take(&mut self.tasks), ..Self::default() };
         }
-        self.looks = self.looks.saturating_add(1);
-        if is_looked_at(self.looks, self.looks_per_identity()) {
-            let was_machine = self.machine.is_some();
-            self.machine = Identity::of(folder);
-            if was_machine && self.machine.is_none() {
+        // A process that is new has begun in the last of these readings.
+        let readings = if self.looks == 0 { 1 } else { readings };
+        self.looks = self.looks.saturating_add(readings);
+        if was_due(self.looks, readings, self.looks_per_identity()) {
+            let before = std::mem::replace(&mut self.machine, Identity::of(folder));
+            if self.machine != before {
+                self.last = None;
+            }
+            if before.is_some() && self.machine.is_none() {
                 self.close_files();
             }
         }
@@ -383,9 +428,10 @@ impl Known {
         before == inode || self.machine.as_ref().is_some_and(started)
     }
 
-    /// Returns how long its threads have run, if that `is_known`.
-    fn ran(&mut self, pid: u32, is_known: bool) -> Option<Duration> {
-        if !is_known {
+    /// Returns how long its threads have run, if the kernel tells. `has_clock` tells whether the
+    /// kernel may be asked.
+    fn cpu_time(&mut self, pid: u32, has_clock: bool) -> Option<Duration> {
+        if !has_clock {
             return None;
         }
         self.clock = self.clock.or_else(|| CpuClock::of(pid));
@@ -412,16 +458,17 @@ impl Known {
         self.threads.close_files();
     }
 
-    /// Returns the machine, whose threads were read.
+    /// Returns the machine, whose threads were read, and which was seen so many times.
     fn machine(
         &mut self,
         pid: u32,
         folder: &Path,
+        looks: u32,
         needs: Needs,
         cpu: Option<&Controller>,
     ) -> Option<Arc<Machine>> {
-        let looks = self.looks.min(MOST_LOOKS);
-        let is_due = is_looked_at(self.looks, LOOKS_PER_MACHINE) || groups::is_due(self.looks, pid);
+        let is_due = is_looked_at(looks, LOOKS_PER_MACHINE) || groups::is_due(looks, pid);
+        let looks = looks.min(MOST_LOOKS);
         let may_have_run = self.threads.may_have_run();
         // The kernel takes memory from machines that do not run as well.
         if is_due || may_have_run {
@@ -457,7 +504,15 @@ impl Known {
             memory: self.usage.memory.get(needs.memory, || task::memory(folder)),
             disk: self.usage.disk.get(needs.disk, || task::disk(folder)),
         });
-        self.last = Some((needs, machine.clone()));
+        // A figure that could not be read this time is read again in the next reading.
+        let before = self.last.take();
+        let is_lost = |has: fn(&Machine) -> bool| {
+            !has(&machine) && before.as_ref().is_some_and(|(_, before)| has(before))
+        };
+        let has_lost = needs.memory && machine.memory.is_none()
+            || is_lost(|machine| machine.disk.is_some())
+            || is_lost(|machine| machine.throttled_ns.is_some());
+        self.last = (!has_lost).then(|| (needs, machine.clone()));
         Some(machine)
     }
 }

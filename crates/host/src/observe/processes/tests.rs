@@ -371,35 +371,123 @@ fn threads_are_read_again_only_once_their_process_has_run() {
     assert_eq!(read(None, 1, Detail::Places, false), (true, Some(11)));
 }
 
+/// A program that returns what is written to it.
+struct Echo(std::process::Child);
+
+impl Echo {
+    fn start() -> Self {
+        let mut command = std::process::Command::new("cat");
+        let pipe = std::process::Stdio::piped;
+        Self(command.stdin(pipe()).stdout(pipe()).spawn().unwrap())
+    }
+
+    /// Has it run.
+    fn run(&mut self) {
+        use std::io::{Read as _, Write as _};
+        let mut bytes = [b'x'; 4096];
+        self.0.stdin.as_mut().unwrap().write_all(&bytes).unwrap();
+        self.0.stdout.as_mut().unwrap().read_exact(&mut bytes).unwrap();
+    }
+
+    /// Returns how long it has run, by the kernel.
+    fn ran_ns(&self) -> u64 {
+        let pid = self.0.id();
+        task::schedstat(Path::new(&format!("/proc/{pid}/task/{pid}"))).unwrap().ran_ns
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
 #[test]
 fn times_of_a_real_process_are_current_although_it_rests_in_between() {
-    let mut child = std::process::Command::new("cat")
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let pid = child.id();
+    let mut echo = Echo::start();
+    let pid = echo.0.id();
     let mut processes = Processes::new(Path::new("/"));
     assert!(processes.has_clocks);
-    let counted = || task::schedstat(Path::new(&format!("/proc/{pid}/task/{pid}"))).unwrap().ran_ns;
     let mut found = || {
         let found = processes.read(PLACES, |_| false);
         found.threads.iter().find(|thread| thread.pid == pid).map(|thread| thread.times.ran_ns)
     };
+    let mut last = 0;
     for _ in 0..5 {
-        use std::io::Write as _;
-        child.stdin.as_mut().unwrap().write_all(&[b'x'; 4096]).unwrap();
-        // It reads what was written, and then rests.
-        let mut before = 0;
-        while std::mem::replace(&mut before, counted()) != counted() {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        assert_eq!(found(), Some(counted()));
-        assert_eq!(found(), Some(counted()));
+        echo.run();
+        // It goes to sleep after it has written.
+        last = loop {
+            let before = echo.ran_ns();
+            let seen = [found(), found()];
+            if echo.ran_ns() == before {
+                assert_eq!(seen, [Some(before); 2]);
+                assert!(before > last);
+                break before;
+            }
+        };
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(echo);
     assert_eq!(found(), None);
+}
+
+#[test]
+fn what_has_changed_after_a_calm_time_shows_at_the_next_list() {
+    const QEMU: &str = "/usr/bin/qemu-system-x86_64";
+    let host = Host(tempfile::tempdir().unwrap());
+    for pid in [50, 60, 65] {
+        host.process(pid, QEMU, &[QEMU]);
+        host.thread(pid, pid, "qemu", [5, 0]);
+    }
+    host.process(50, "/bin/sh", &["sh"]);
+    host.thread(65, 66, "CPU 0/KVM", [5, 0]);
+    fs::write(host.0.path().join("proc/loadavg"), "0.00 0.01 0.05 1/234 70\n").unwrap();
+    let mut processes = Processes::new(host.0.path());
+    let mut all = Vec::new();
+    for reading in 1..=60 {
+        match reading {
+            20 => host.process(50, QEMU, &[QEMU]),
+            25 => host.end_of_thread(65, 66),
+            30 => {
+                host.end_of_thread(60, 60);
+                fs::remove_dir_all(host.0.path().join("proc/60")).unwrap();
+            }
+            // The kernel does not tell of it.
+            35 => {
+                host.process(80, QEMU, &[QEMU]);
+                host.thread(80, 80, "qemu", [5, 0]);
+            }
+            _ => {}
+        }
+        let found = processes.read(SAMPLES, |_| false).machines;
+        all.push(found.iter().map(|machine| (machine.pid, machine.threads)).collect::<Vec<_>>());
+    }
+    let first = |wanted: (u32, usize)| all.iter().position(|found| found.contains(&wanted)).map(|at| at + 1);
+    let last = |pid: u32| all.iter().rposition(|found| found.iter().any(|of| of.0 == pid)).map(|at| at + 1);
+    assert_eq!(first((65, 2)), Some(1));
+    assert_eq!(first((65, 1)), Some(25), "files of the thread cannot be read");
+    assert_eq!(last(60), Some(29));
+    // Lists are those of readings 1, 17, 33 and 49.
+    assert_eq!(first((80, 1)), Some(49));
+    assert_eq!(last(80), Some(60));
+    // The shell is looked at again in its 64th reading.
+    assert_eq!(first((50, 1)), None);
+}
+
+#[test]
+fn looks_that_were_due_in_between_are_made() {
+    let due = |looks: u32, readings: u32| was_due(looks, readings, 64);
+    assert_eq!(
+        [1, 2, 3, 4, 5, 8, 16, 32, 64].map(|looks| due(looks, 1)),
+        [true, true, false, true, false, true, true, false, true]
+    );
+    assert!(due(19, 16) && due(20, 5) && !due(20, 4) && !due(63, 40));
+    assert!(due(70, 7) && !due(70, 6) && due(200, 100));
+    for looks in 1..300 {
+        assert_eq!(due(looks, 1), is_looked_at(looks, 64), "{looks}");
+        let one_by_one = |readings: u32| (looks + 1 - readings..=looks).any(|at| is_looked_at(at, 64));
+        assert!((1..=looks).all(|readings| due(looks, readings) == one_by_one(readings)), "{looks}");
+    }
 }
 
 #[test]
@@ -407,9 +495,12 @@ fn a_machine_that_has_not_changed_is_shared_with_the_reading_before() {
     let host = Host(tempfile::tempdir().unwrap());
     host.process(60, "/usr/bin/qemu-system-x86_64", &["qemu", "-name", "db"]);
     host.thread(60, 60, "qemu", [5, 0]);
+    let status = host.0.path().join("proc/60/status");
+    fs::write(&status, "VmRSS:\t1024 kB\n").unwrap();
     let mut processes = Processes::new(host.0.path());
     let mut read = |needs| processes.read(needs, |_| false).machines.remove(0);
     let mut last = read(SAMPLES);
+    assert!(last.memory.is_some());
     for looks in 2..=MOST_LOOKS {
         let next = read(SAMPLES);
         assert!(next.looks == looks && !Arc::ptr_eq(&next, &last));
@@ -420,6 +511,9 @@ fn a_machine_that_has_not_changed_is_shared_with_the_reading_before() {
     assert!(shared >= 30, "{shared}");
     assert_eq!(read(Needs { memory: false, ..SAMPLES }).memory, None, "less is needed");
     host.thread(60, 60, "qemu", [6, 0]);
+    fs::remove_file(&status).unwrap();
     let next = read(SAMPLES);
-    assert!(next.others.ran_ns == 1 && last.others.ran_ns == 0);
+    assert!(next.others.ran_ns == 1 && last.others.ran_ns == 0 && next.memory.is_none());
+    fs::write(&status, "VmRSS:\t2048 kB\n").unwrap();
+    assert!(read(SAMPLES).memory.is_some(), "it could not be read before");
 }

@@ -100,7 +100,7 @@ pub(super) struct Figures {
 struct Last {
     figures: Figures,
     /// How long the threads of the process had run before the reading.
-    ran: Duration,
+    cpu_time: Duration,
 }
 
 /// A thread that was seen before.
@@ -123,22 +123,23 @@ struct Known {
 }
 
 impl Threads {
-    /// Reads the threads of a process that has so many. `ran` is how long they had run before this
-    /// call, if that is known.
+    /// Reads the threads of a process that has so many. `cpu_time` is how long they had run before
+    /// this call, if that is known.
     ///
-    /// If they have run for as long as at the last reading, nothing is read. Threads are listed only
-    /// if their number has changed, or if one of them has ended: otherwise there cannot be a new
-    /// one.
+    /// If they have run for as long as at the last reading, nothing is read. A thread that has
+    /// woken up only to end may leave that time as it was, and then stays until threads are counted
+    /// again. Threads are listed only if their number has changed, or if one of them has ended:
+    /// otherwise there cannot be a new one.
     pub(super) fn read(
         &mut self,
         process: &Path,
         count: Option<usize>,
         figures: Figures,
-        ran: Option<Duration>,
+        cpu_time: Option<Duration>,
         files: &OpenFileBudget,
     ) {
         let may_have_others = figures.detail == Detail::Names || count != Some(self.known.len());
-        let serves = |last: Last| Some(last.ran) == ran && last.figures.cover(figures);
+        let serves = |last: Last| Some(last.cpu_time) == cpu_time && last.figures.cover(figures);
         if !may_have_others && self.last.is_some_and(serves) {
             self.may_have_run = false;
             return;
@@ -146,14 +147,17 @@ impl Threads {
         let tasks = process.join("task");
         self.round = self.round.wrapping_add(1);
         self.may_have_run = may_have_others;
-        self.last = ran.map(|ran| Last { figures, ran });
+        self.last = cpu_time.map(|cpu_time| Last { figures, cpu_time });
         if may_have_others {
             self.list(&tasks);
         }
-        for _ in 0..MOST_LISTS {
-            if !self.read_each(&tasks, figures, files) {
+        let mut lists = 0;
+        while self.read_each(&tasks, figures, files) {
+            if lists == MOST_LISTS {
+                self.last = None;
                 break;
             }
+            lists += 1;
             self.list(&tasks);
         }
         self.are_timed |= figures.detail >= Detail::Times;
