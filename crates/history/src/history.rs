@@ -50,7 +50,7 @@ impl Counted {
 /// Samples of subjects over time.
 #[derive(Debug)]
 pub struct History {
-    /// Number of this object among all of the process.
+    /// Number of this history. Each one that the process opens has another.
     number: u64,
     file: File,
     densities: [Density; DENSITIES],
@@ -60,7 +60,7 @@ pub struct History {
     /// Position up to which the counters of all subjects that rest are known to be the same. Their
     /// samples are added every [`REST_RECORD_INTERVAL`] only: a rest is no more than its two ends.
     rested: u64,
-    /// Position up to which they were added.
+    /// Position at which samples of rests were last added.
     rests_recorded: u64,
     /// Number of the next new subject.
     next_id: i64,
@@ -244,7 +244,7 @@ impl History {
         }
         self.rests_recorded = self.rested;
         for subject in self.subjects.values_mut().filter(|subject| subject.rests) {
-            subject.rest_until(self.densities, self.rested);
+            subject.add_rest(self.densities, self.rested);
         }
     }
 
@@ -418,7 +418,7 @@ impl History {
             return Some(Cow::Borrowed(subject));
         }
         let mut subject = Subject::clone(subject);
-        subject.rest_until(self.densities, self.rested);
+        subject.add_rest(self.densities, self.rested);
         Some(Cow::Owned(subject))
     }
 
@@ -477,10 +477,10 @@ impl Subject {
         if self.rests { self.last.max(rested) } else { self.last }
     }
 
-    /// Adds samples with the same totals up to `rested`. Equal totals are a rest only within one
-    /// chunk. The first sample may fill a chunk and the second one begin the next, so both are one
-    /// interval apart. The other densities have theirs when they are due.
-    fn rest_until(&mut self, densities: [Density; DENSITIES], rested: u64) {
+    /// Adds samples with the totals of the last one, up to the position `rested`. Equal totals are
+    /// a rest only within one chunk. The first sample may fill a chunk and the second one begin the
+    /// next, so both are one interval apart. The other densities have theirs when they are due.
+    fn add_rest(&mut self, densities: [Density; DENSITIES], rested: u64) {
         let next = |number: u64| self.last.saturating_add(densities[0].every.saturating_mul(number));
         let due = |density: usize| self.due[density].at.saturating_add(EARLY);
         let mut positions = [next(1), next(2), due(1), due(2), rested];
@@ -495,7 +495,7 @@ impl Subject {
     /// Ends the rest, if there is one, with samples up to `rested`.
     fn end_rest(&mut self, densities: [Density; DENSITIES], rested: u64) {
         if std::mem::take(&mut self.rests) {
-            self.rest_until(densities, rested);
+            self.add_rest(densities, rested);
         }
     }
 

@@ -189,8 +189,8 @@ fn the_end_of_the_program() -> io::Result<()> {
 }
 
 fn a_reply_to_a_program_that_has_ended() -> io::Result<()> {
-    /// 250 kB. The program ends when all is with the kernel, which takes at least 256 KiB. It takes
-    /// more only once the receiver has returned credit, and Linux returns that for 192 KiB at once.
+    /// 250 kB in all. A stream takes 256 KiB while its receiver returns no credit, so the program
+    /// can end.
     const COUNT: u8 = 25;
     let server = Socket::at(2014)?;
     let child = fork(|| {

@@ -64,7 +64,8 @@ impl Existing {
         is_same && count == self.own.len()
     }
 
-    /// Notes which history has the ports from now on. A new one has none of them marked.
+    /// Notes which history has the ports from now on. In one that was opened since, no port is
+    /// marked.
     pub(super) fn belongs_to(&mut self, history: u64) {
         if self.history.replace(history) != Some(history) {
             self.ports.iter_mut().for_each(|port| port.rests = false);

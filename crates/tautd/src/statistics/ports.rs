@@ -46,8 +46,8 @@ pub(super) fn reading(words: &[u64; PORT_WORDS]) -> Values {
     )
 }
 
-/// Returns the sum of a port's counters. None of them goes back while the port has the same owner,
-/// so it stays the same only if they do.
+/// Returns the sum of a port's counters. While a port has one owner no counter goes back, so an
+/// unchanged sum means unchanged counters.
 pub(super) fn sum(words: &[u64; PORT_WORDS]) -> u64 {
     const IS_COUNTER: [bool; PORT_WORDS] = {
         let mut is_counter = [false; PORT_WORDS];

@@ -74,8 +74,9 @@ pub enum Detail {
     /// Times of machines' threads: a file for each thread of a machine that has run, by the
     /// CPU-time clock of its process.
     Times,
-    /// Times and pCPUs of all threads of the host: a file for each of them, and a second one for
-    /// each that ran since the last reading. Most threads of a host sleep.
+    /// Times and pCPUs of all threads of the host: a file for each thread of a process that has
+    /// run, by its CPU-time clock, and a second one for each thread that ran since the last
+    /// reading.
     Places,
 }
 
@@ -193,7 +194,7 @@ struct Known {
     tasks: TaskFolder,
     /// Its CPU-time clock, once that was asked for.
     clock: Option<CpuClock>,
-    /// Number of times that it was seen.
+    /// Number of readings in which it was there, even if its folder was not looked at.
     looks: u32,
     machine: Option<Identity>,
     threads: Threads,
@@ -201,6 +202,8 @@ struct Known {
     /// True if its groups are looked up as soon as one of its threads has run.
     are_groups_due: bool,
     usage: Usage,
+    /// True if its disk traffic was read before, so that this process may read that.
+    had_disk: bool,
     /// The machine at the last reading, and what was needed then.
     last: Option<(Needs, Arc<Machine>)>,
 }
@@ -214,7 +217,7 @@ const LOOKS_PER_PROCESS: u32 = 64;
 /// at again.
 const LOOKS_PER_MACHINE: u32 = 256;
 
-/// Number of readings that are the beginning of a process or thread.
+/// Number of first readings of a process or thread in which it is looked at more often.
 const FIRST_LOOKS: u32 = 16;
 
 /// Returns whether something is looked at in this reading: once in `every` readings, and more often
@@ -224,7 +227,7 @@ const fn is_looked_at(looks: u32, every: u32) -> bool {
     looks.is_power_of_two() && looks <= FIRST_LOOKS || looks.is_multiple_of(every)
 }
 
-/// Returns whether one of the last `readings` is one in which something is looked at.
+/// Returns whether [`is_looked_at`] is true for one of the last `readings` numbers up to `looks`.
 const fn was_due(looks: u32, readings: u32, every: u32) -> bool {
     let before = looks.saturating_sub(readings);
     let next_early = (before.saturating_add(1)).next_power_of_two();
@@ -504,14 +507,10 @@ impl Known {
             memory: self.usage.memory.get(needs.memory, || task::memory(folder)),
             disk: self.usage.disk.get(needs.disk, || task::disk(folder)),
         });
-        // A figure that could not be read this time is read again in the next reading.
-        let before = self.last.take();
-        let is_lost = |has: fn(&Machine) -> bool| {
-            !has(&machine) && before.as_ref().is_some_and(|(_, before)| has(before))
-        };
-        let has_lost = needs.memory && machine.memory.is_none()
-            || is_lost(|machine| machine.disk.is_some())
-            || is_lost(|machine| machine.throttled_ns.is_some());
+        // Memory and disk traffic that could not be read are read again in the next reading.
+        self.had_disk |= machine.disk.is_some();
+        let has_lost =
+            needs.memory && machine.memory.is_none() || needs.disk && machine.disk.is_none() && self.had_disk;
         self.last = (!has_lost).then(|| (needs, machine.clone()));
         Some(machine)
     }

@@ -381,7 +381,7 @@ impl Echo {
         Self(command.stdin(pipe()).stdout(pipe()).spawn().unwrap())
     }
 
-    /// Has it run.
+    /// Makes the program run: writes to it and reads the answer.
     fn run(&mut self) {
         use std::io::{Read as _, Write as _};
         let mut bytes = [b'x'; 4096];
@@ -411,40 +411,43 @@ fn times_of_a_real_process_are_current_although_it_rests_in_between() {
     assert!(processes.has_clocks);
     let mut found = || {
         let found = processes.read(PLACES, |_| false);
-        found.threads.iter().find(|thread| thread.pid == pid).map(|thread| thread.times.ran_ns)
+        let ran_ns = found.threads.iter().find(|thread| thread.pid == pid).map(|thread| thread.times.ran_ns);
+        (ran_ns, processes.known.get(&pid).is_some_and(|known| known.threads.may_have_run()))
     };
     let mut last = 0;
     for _ in 0..5 {
         echo.run();
-        // It goes to sleep after it has written.
+        // The program goes to sleep only after it has written the answer.
         last = loop {
             let before = echo.ran_ns();
             let seen = [found(), found()];
             if echo.ran_ns() == before {
-                assert_eq!(seen, [Some(before); 2]);
+                assert_eq!(seen.map(|(ran_ns, _)| ran_ns), [Some(before); 2]);
+                assert!(!seen[1].1, "the clock tells that it rests");
                 assert!(before > last);
                 break before;
             }
         };
     }
     drop(echo);
-    assert_eq!(found(), None);
+    assert_eq!(found().0, None);
 }
 
 #[test]
-fn what_has_changed_after_a_calm_time_shows_at_the_next_list() {
+fn changes_in_a_calm_time_show_at_the_next_list() {
     const QEMU: &str = "/usr/bin/qemu-system-x86_64";
     let host = Host(tempfile::tempdir().unwrap());
-    for pid in [50, 60, 65] {
+    for pid in [50, 55, 60, 65] {
         host.process(pid, QEMU, &[QEMU]);
         host.thread(pid, pid, "qemu", [5, 0]);
     }
     host.process(50, "/bin/sh", &["sh"]);
+    host.process(55, "/bin/sh", &["sh"]);
     host.thread(65, 66, "CPU 0/KVM", [5, 0]);
     fs::write(host.0.path().join("proc/loadavg"), "0.00 0.01 0.05 1/234 70\n").unwrap();
     let mut processes = Processes::new(host.0.path());
     let mut all = Vec::new();
-    for reading in 1..=60 {
+    for reading in 1..=130 {
         match reading {
             20 => host.process(50, QEMU, &[QEMU]),
             25 => host.end_of_thread(65, 66),
@@ -457,6 +460,7 @@ fn what_has_changed_after_a_calm_time_shows_at_the_next_list() {
                 host.process(80, QEMU, &[QEMU]);
                 host.thread(80, 80, "qemu", [5, 0]);
             }
+            70 => host.process(55, QEMU, &[QEMU]),
             _ => {}
         }
         let found = processes.read(SAMPLES, |_| false).machines;
@@ -467,11 +471,12 @@ fn what_has_changed_after_a_calm_time_shows_at_the_next_list() {
     assert_eq!(first((65, 2)), Some(1));
     assert_eq!(first((65, 1)), Some(25), "files of the thread cannot be read");
     assert_eq!(last(60), Some(29));
-    // Lists are those of readings 1, 17, 33 and 49.
-    assert_eq!(first((80, 1)), Some(49));
-    assert_eq!(last(80), Some(60));
-    // The shell is looked at again in its 64th reading.
-    assert_eq!(first((50, 1)), None);
+    // Lists are those of readings 1, 17, 33, 49 and so on.
+    assert_eq!((first((80, 1)), last(80)), (Some(49), Some(130)));
+    // Process 80 ended the calm time, so the 64th reading is not in one.
+    assert_eq!(first((50, 1)), Some(64));
+    // Reading 128 is in one. The next list is that of reading 129.
+    assert_eq!(first((55, 1)), Some(129));
 }
 
 #[test]

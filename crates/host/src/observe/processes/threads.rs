@@ -126,10 +126,10 @@ impl Threads {
     /// Reads the threads of a process that has so many. `cpu_time` is how long they had run before
     /// this call, if that is known.
     ///
-    /// If they have run for as long as at the last reading, nothing is read. A thread that has
-    /// woken up only to end may leave that time as it was, and then stays until threads are counted
-    /// again. Threads are listed only if their number has changed, or if one of them has ended:
-    /// otherwise there cannot be a new one.
+    /// If the CPU time is that of the last reading, nothing is read. A thread that wakes up only to
+    /// end may not change the CPU time, and then stays until threads are counted again. Threads are
+    /// listed only if their number has changed, or if one of them has ended: otherwise there cannot
+    /// be a new one.
     pub(super) fn read(
         &mut self,
         process: &Path,

@@ -1,5 +1,5 @@
 //! Memory, disk traffic and throttled time of a machine. These figures are read again only once one
-//! of the machine's threads may have run: an idle machine costs no more than its threads' counters.
+//! of the machine's threads may have run: an idle machine costs no more than its CPU-time clock.
 //! Others may change memory and disk traffic of an idle machine, for example when its memory is
 //! swapped out. That is seen up to 32 readings later.
 
