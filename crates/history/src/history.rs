@@ -1,29 +1,23 @@
 //! The history of all subjects.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::chunk::{self, Chunk, Sample};
 use crate::file::{self, Around, File, FileError};
+use crate::growing::{Begun, Growing};
 use crate::series::{self, Grid, Series};
-use crate::thinning::{DENSITIES, Density, EARLY, MAX_SAMPLES};
+use crate::subject::Subject;
+use crate::thinning::{DENSITIES, Density, EARLY};
 use crate::timeline::{Clocks, Timeline};
-use crate::totals::{Read, Totals};
 use crate::values::Values;
 
-/// Time in ms after which the end of a rest is written although nothing was counted, once samples
-/// of the rest are added. A process that is killed before loses only the end of the rest, and no
-/// count.
-const REST_WRITE_INTERVAL: u64 = 60_000;
 /// Time in ms after which samples of a rest are added although it goes on.
 const REST_RECORD_INTERVAL: u64 = 20_000;
 /// Number of the next history that is opened.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
-/// Samples of a density that are kept in memory in full chunks while the file cannot be written:
-/// the last eight minutes of each second.
-const MAX_UNWRITTEN: usize = 512;
 /// A position after all others that the file can hold.
 const LATEST: u64 = i64::MAX as u64;
 
@@ -70,67 +64,6 @@ pub struct History {
     forgotten: Vec<file::Forgotten>,
 }
 
-/// A subject, and the part of its samples that is not in the file yet.
-#[derive(Debug, Clone)]
-struct Subject {
-    id: i64,
-    name: String,
-    totals: Totals,
-    /// Position of its last sample.
-    last: u64,
-    /// True if there was a reading since the history was opened.
-    was_read: bool,
-    /// True if its counters are the same up to [`History::rested`].
-    rests: bool,
-    /// True if the subject has a row in the file.
-    is_in_file: bool,
-    /// Its row in the file is missing, or has an old name or sum.
-    row_changed: bool,
-    /// When the next sample of each density is due. Most samples are of the densest one only. A
-    /// sample that is not due at a density reads this and not the density's chunks.
-    due: [Due; DENSITIES],
-    growing: [Growing; DENSITIES],
-}
-
-/// The next sample of a density.
-#[derive(Debug, Clone, Copy, Default)]
-struct Due {
-    /// The position from which on a sample is one of the density.
-    at: u64,
-    /// True unless the totals are known to be those of the last sample of the density.
-    may_have_changed: bool,
-}
-
-/// The newest samples of a density.
-#[derive(Debug, Clone, Default)]
-struct Growing {
-    /// The chunk that grows.
-    chunk: Option<Begun>,
-    /// Its samples that are not in the file.
-    tail: Option<Chunk>,
-    /// True if the tail has a sample that has to be written.
-    has_unwritten: bool,
-    /// True if the tail has more than a later end of the same rest.
-    has_grown: bool,
-    /// Position of the last sample in the file.
-    written: u64,
-    /// Chunks that are full, and not in the file as chunks.
-    full: VecDeque<Begun>,
-    /// Positions of the first samples of tails in the file, whose chunk was dropped while nothing
-    /// could be written.
-    lost: Vec<u64>,
-}
-
-/// A chunk, and where parts of it are in the file.
-#[derive(Debug, Clone)]
-struct Begun {
-    chunk: Chunk,
-    /// Positions of the first samples of its tails in the file.
-    tails: Vec<u64>,
-    /// The last tail has no more than the end of a rest, which the next one replaces.
-    ends_in_rest: bool,
-}
-
 impl History {
     /// Opens the history in a file, and creates it if there is none. `boot` names the boot of the
     /// host.
@@ -162,12 +95,7 @@ impl History {
                     .unwrap_or(last);
             }
             newest = newest.max(last.at);
-            let (last, totals) = (last.at, Totals::resume(earlier, last.totals));
-            let due = Default::default();
-            let (was_read, rests, is_in_file, row_changed) = (false, false, true, false);
-            let subject =
-                Subject { id, name, totals, last, was_read, rests, is_in_file, row_changed, due, growing };
-            subjects.insert(key, Box::new(subject));
+            subjects.insert(key, Box::new(Subject::resume(id, name, earlier, last, growing)));
         }
         let forgotten = Vec::new();
         let (rested, rests_recorded) = (0, 0);
@@ -206,18 +134,7 @@ impl History {
             subject.record(self.densities, at, name, reading);
             return;
         }
-        let mut subject = Subject {
-            id: self.next_id,
-            name: name.to_owned(),
-            totals: Totals::default(),
-            last: 0,
-            was_read: false,
-            rests: false,
-            is_in_file: false,
-            row_changed: true,
-            due: Default::default(),
-            growing: Default::default(),
-        };
+        let mut subject = Subject::new(self.next_id, name);
         self.next_id = self.next_id.saturating_add(1);
         subject.record(self.densities, at, name, reading);
         self.subjects.insert(key.to_owned(), Box::new(subject));
@@ -453,170 +370,6 @@ impl History {
             around.look(chunk::decode(&chunk.encode()).unwrap_or_default(), at);
         }
         Ok(around)
-    }
-}
-
-impl Subject {
-    /// Records a reading at a position.
-    fn record(&mut self, densities: [Density; DENSITIES], at: u64, name: &str, reading: &Values) {
-        if at <= self.last {
-            return;
-        }
-        if self.name != name {
-            name.clone_into(&mut self.name);
-            self.row_changed = true;
-        }
-        let read = self.totals.read(reading);
-        self.row_changed |= read == Read::BegunAgain;
-        self.was_read = true;
-        self.add(densities, at, read);
-    }
-
-    /// Returns the position of the last sample, or `rested` if the subject rests and that is later.
-    fn last_or_rested(&self, rested: u64) -> u64 {
-        if self.rests { self.last.max(rested) } else { self.last }
-    }
-
-    /// Adds samples with the totals of the last one, up to the position `rested`. Equal totals are
-    /// a rest only within one chunk. The first sample may fill a chunk and the second one begin the
-    /// next, so both are one interval apart. The other densities have theirs when they are due.
-    fn add_rest(&mut self, densities: [Density; DENSITIES], rested: u64) {
-        let next = |number: u64| self.last.saturating_add(densities[0].every.saturating_mul(number));
-        let due = |density: usize| self.due[density].at.saturating_add(EARLY);
-        let mut positions = [next(1), next(2), due(1), due(2), rested];
-        positions.sort_unstable();
-        for at in positions {
-            if at > self.last && at <= rested {
-                self.add(densities, at, Read::Same);
-            }
-        }
-    }
-
-    /// Ends the rest, if there is one, with samples up to `rested`.
-    fn end_rest(&mut self, densities: [Density; DENSITIES], rested: u64) {
-        if std::mem::take(&mut self.rests) {
-            self.add_rest(densities, rested);
-        }
-    }
-
-    /// Adds the totals at a position, after a reading with this result.
-    fn add(&mut self, densities: [Density; DENSITIES], at: u64, read: Read) {
-        self.last = at;
-        for ((growing, due), density) in self.growing.iter_mut().zip(&mut self.due).zip(densities) {
-            due.may_have_changed |= read != Read::Same;
-            if at < due.at {
-                continue;
-            }
-            growing.add(density, at, self.totals.last(), !due.may_have_changed);
-            *due = Due { at: density.due(at), may_have_changed: false };
-        }
-    }
-
-    /// Ends all chunks that grow.
-    fn end(&mut self) {
-        self.growing.iter_mut().for_each(Growing::end);
-        self.due = Default::default();
-    }
-}
-
-impl Growing {
-    /// Takes over the tails of chunks that an earlier process has not finished, in their order. The
-    /// chunks are full: nobody took samples between the two processes.
-    fn restore(&mut self, tails: Vec<file::Unfinished>) {
-        let mut last = None;
-        for file::Unfinished { chunk, first, samples } in tails {
-            let mut is_same = last == Some(chunk);
-            last = Some(chunk);
-            for sample in samples {
-                let begun = self.full.back_mut().filter(|begun| is_same && !begun.chunk.has(MAX_SAMPLES));
-                match begun {
-                    Some(begun) => _ = begun.chunk.add(sample.at, &sample.totals),
-                    None => self.full.push_back(Begun::with(sample)),
-                }
-                is_same = true;
-            }
-            if let Some(begun) = self.full.back_mut() {
-                begun.tails.push(first);
-            }
-        }
-    }
-
-    /// Adds a sample. `is_same` tells that the totals are those of the last one: a rest goes on
-    /// without comparing them. Comparing would read other places in memory.
-    fn add(&mut self, density: Density, at: u64, totals: &Values, is_same: bool) {
-        let add = |chunk: &mut Chunk| {
-            debug_assert!(!is_same || chunk.last().totals == *totals, "totals have changed unnoticed");
-            if is_same && chunk.rest(at) { false } else { chunk.add(at, totals) }
-        };
-        let sample = || Sample { at, totals: totals.clone() };
-        match &mut self.chunk {
-            Some(begun) if !begun.chunk.has(density.chunk) => {
-                self.has_grown |= add(&mut begun.chunk);
-                self.has_unwritten |= self.has_grown || at > self.written + REST_WRITE_INTERVAL;
-            }
-            _ => {
-                self.end();
-                while self.full.len() * density.chunk > MAX_UNWRITTEN {
-                    self.lost.extend(self.full.pop_front().into_iter().flat_map(|lost| lost.tails));
-                }
-                self.chunk = Some(Begun::with(sample()));
-                (self.has_grown, self.has_unwritten) = (true, true);
-            }
-        }
-        match &mut self.tail {
-            Some(tail) => _ = add(tail),
-            None => self.tail = Some(Chunk::begin(sample())),
-        }
-    }
-
-    /// Returns the chunk that grows and its tail, if that has to be written.
-    fn unwritten(&self) -> Option<(&Begun, &Chunk)> {
-        self.chunk.as_ref().zip(self.tail.as_ref()).filter(|_| self.has_unwritten)
-    }
-
-    /// Notes that all of them are in the file.
-    fn mark_written(&mut self) {
-        self.full.clear();
-        self.lost.clear();
-        if !std::mem::take(&mut self.has_unwritten) {
-            return;
-        }
-        let has_grown = std::mem::take(&mut self.has_grown);
-        if let Some((begun, tail)) = self.chunk.as_mut().zip(self.tail.take()) {
-            if begun.replaced_tail(has_grown).is_some() {
-                begun.tails.pop();
-            }
-            begun.tails.push(tail.first());
-            begun.ends_in_rest = !has_grown;
-            self.written = tail.last().at;
-        }
-    }
-
-    /// Ends the chunk that grows.
-    fn end(&mut self) {
-        self.full.extend(self.chunk.take());
-        self.tail = None;
-        (self.has_unwritten, self.has_grown) = (false, false);
-    }
-
-    /// Returns the chunks in memory, the oldest first.
-    fn in_memory(&self) -> impl Iterator<Item = &Chunk> {
-        self.full.iter().chain(&self.chunk).map(|begun| &begun.chunk)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.full.is_empty() && self.chunk.is_none()
-    }
-}
-
-impl Begun {
-    fn with(sample: Sample) -> Self {
-        Self { chunk: Chunk::begin(sample), tails: Vec::new(), ends_in_rest: false }
-    }
-
-    /// Returns the tail in the file that the next one replaces: a rest has one end.
-    fn replaced_tail(&self, has_grown: bool) -> Option<u64> {
-        self.tails.last().copied().filter(|_| self.ends_in_rest && !has_grown)
     }
 }
 

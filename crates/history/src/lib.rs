@@ -26,12 +26,16 @@
 //! * [`chunk`]: samples, and several of them as bytes.
 //! * [`file`]: the file.
 //! * [`series`]: growth step by step, for charts.
+//! * [`growing`]: the newest samples of one density of a subject.
+//! * [`subject`]: a subject, and when its samples are due.
 //! * [`history`]: all of it together.
 
 mod chunk;
 mod file;
+mod growing;
 mod history;
 mod series;
+mod subject;
 pub mod thinning;
 mod timeline;
 mod totals;

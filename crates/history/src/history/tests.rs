@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::growing::{MAX_UNWRITTEN, REST_WRITE_INTERVAL};
 use crate::thinning::USUAL;
 
 const START: Clocks = Clocks { since_boot: 5_000, wall: 1_700_000_000_000 };

@@ -18,7 +18,8 @@ pub(super) struct Subject {
     /// Owner of the port, or VM of the device.
     pub(super) name: String,
     pub(super) port: PortId,
-    /// Sum of its counters at the last sample. It stays the same only if none of them has grown.
+    /// Sum of a port's counters at the last sample. The sum stays the same only if none of them has
+    /// grown.
     pub(super) sum: Option<u64>,
     /// True if the history has the port marked as one that rests.
     pub(super) rests: bool,

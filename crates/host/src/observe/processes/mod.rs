@@ -17,6 +17,7 @@
 mod folder;
 mod groups;
 mod identity;
+mod looks;
 mod threads;
 mod usage;
 
@@ -36,6 +37,7 @@ pub use crate::kernel::task::{DiskUse, MemoryUse};
 use self::folder::TaskFolder;
 use self::groups::Groups;
 use self::identity::Identity;
+use self::looks::{FIRST_LOOKS, LOOKS_PER_MACHINE, LOOKS_PER_PROCESS, is_looked_at, was_due};
 use self::threads::{Figures, Threads};
 use self::usage::Usage;
 
@@ -211,29 +213,6 @@ struct Known {
 /// Number of readings after which processes are listed although the kernel tells of no new one.
 const READINGS_PER_LIST: u32 = 16;
 
-/// Number of readings after which a process that is no machine is looked at again.
-const LOOKS_PER_PROCESS: u32 = 64;
-/// Number of readings after which the identity of a machine and the names of its threads are looked
-/// at again.
-const LOOKS_PER_MACHINE: u32 = 256;
-
-/// Number of first readings of a process or thread in which it is looked at more often.
-const FIRST_LOOKS: u32 = 16;
-
-/// Returns whether something is looked at in this reading: once in `every` readings, and more often
-/// in the beginning. A process runs its program, and a thread gets its name, mostly soon after it
-/// has begun.
-const fn is_looked_at(looks: u32, every: u32) -> bool {
-    looks.is_power_of_two() && looks <= FIRST_LOOKS || looks.is_multiple_of(every)
-}
-
-/// Returns whether [`is_looked_at`] is true for one of the last `readings` numbers up to `looks`.
-const fn was_due(looks: u32, readings: u32, every: u32) -> bool {
-    let before = looks.saturating_sub(readings);
-    let next_early = (before.saturating_add(1)).next_power_of_two();
-    next_early <= FIRST_LOOKS && next_early <= looks || looks / every > before / every
-}
-
 impl Processes {
     /// Begins to read the processes of the host below `root`.
     pub fn new(root: &Path) -> Self {
@@ -305,8 +284,8 @@ impl Processes {
 
     /// Lists the processes, and looks at each. If none has begun since the last list, the list
     /// stays as it is, unless all are needed. Then only processes that may have become machines are
-    /// looked at, and machines that may have other threads than before. Nothing is looked at if
-    /// none has begun for a while: what has changed meanwhile shows at the next list.
+    /// looked at, and machines that may have other threads than before. If none has begun for a
+    /// while, no process is looked at: changes show at the next list.
     fn look(&mut self, proc: &Path, needs_all: bool) {
         // A process may appear a moment after the kernel has told of it, or not be told of at all,
         // if this process is in another namespace of numbers.

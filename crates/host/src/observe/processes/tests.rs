@@ -480,22 +480,6 @@ fn changes_in_a_calm_time_show_at_the_next_list() {
 }
 
 #[test]
-fn looks_that_were_due_in_between_are_made() {
-    let due = |looks: u32, readings: u32| was_due(looks, readings, 64);
-    assert_eq!(
-        [1, 2, 3, 4, 5, 8, 16, 32, 64].map(|looks| due(looks, 1)),
-        [true, true, false, true, false, true, true, false, true]
-    );
-    assert!(due(19, 16) && due(20, 5) && !due(20, 4) && !due(63, 40));
-    assert!(due(70, 7) && !due(70, 6) && due(200, 100));
-    for looks in 1..300 {
-        assert_eq!(due(looks, 1), is_looked_at(looks, 64), "{looks}");
-        let one_by_one = |readings: u32| (looks + 1 - readings..=looks).any(|at| is_looked_at(at, 64));
-        assert!((1..=looks).all(|readings| due(looks, readings) == one_by_one(readings)), "{looks}");
-    }
-}
-
-#[test]
 fn a_machine_that_has_not_changed_is_shared_with_the_reading_before() {
     let host = Host(tempfile::tempdir().unwrap());
     host.process(60, "/usr/bin/qemu-system-x86_64", &["qemu", "-name", "db"]);

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use taut_api::printable::printable;
 
-use super::{Detail, LOOKS_PER_MACHINE, is_looked_at};
+use super::Detail;
+use super::looks::{LOOKS_PER_MACHINE, is_looked_at};
 use crate::kernel::affinity;
 use crate::kernel::cached_file::{CachedFile, OpenFileBudget};
 use crate::kernel::task::{self, Schedstat, Stat, is_shortage};
