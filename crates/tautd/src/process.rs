@@ -5,6 +5,7 @@ mod detach;
 mod exit;
 mod halted;
 pub(crate) mod heap;
+pub(crate) mod huge_pages;
 pub(crate) mod own_table;
 mod reserved;
 

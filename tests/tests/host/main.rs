@@ -15,6 +15,7 @@ mod first_hour;
 mod guide;
 mod hanging;
 mod harm;
+mod heap;
 mod hostile;
 mod input;
 mod latency;

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::Path;
 
@@ -13,6 +14,8 @@ use taut_api::fabric::counters::{
     CONNECTION_WORDS, CONNECTIONS, FILE_SIZE, MAX_CONNECTIONS, PORT_WORDS, PortCounters, VmciCounters,
     WorkerCounters, port_base, worker_base,
 };
+
+use crate::process::huge_pages;
 
 /// The open counters file.
 #[derive(Debug)]
@@ -27,9 +30,14 @@ impl Counters {
         file.set_len(FILE_SIZE)?;
         match fallocate(&file, FallocateFlags::empty(), 0, FILE_SIZE) {
             // A file system that cannot is none that a run directory should be on.
-            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(Self(file)),
-            Err(error) => Err(error.into()),
+            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
         }
+        // The counters of all ports are read once a second, which costs less in huge pages.
+        if let Err(error) = huge_pages::gather(file.as_fd(), FILE_SIZE as usize) {
+            tracing::debug!(file = %path.display(), %error, "the counters file, or a part of it, stays in small pages");
+        }
+        Ok(Self(file))
     }
 
     /// Returns the file, for the fabric.

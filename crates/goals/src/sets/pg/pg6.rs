@@ -37,6 +37,8 @@ pub(super) const ROW: Row = Row {
 fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let (machines, ports, seconds) = lab.pick((MACHINES, PORTS, 60.0), (4, 10, 5.0));
     let rested = lab.example("taut-tests", "rested_memory")?;
+    // The run directory is on tmpfs, as `/run` is, so that the counters file can have huge pages.
+    lab.mount_tmpfs(&lab.folder().join("run"), 256)?;
     let daemon = lab.start_lan(DaemonOptions::default())?;
     for number in 0..machines {
         let nic = format!(
