@@ -45,8 +45,8 @@ pub(crate) fn share() {
     let before = end();
     let first = before.next_multiple_of(huge_pages::SIZE);
     // Fills the heap up to its first huge page and a little beyond, and is never freed or used.
-    // Allocations after it come from the addresses for which huge pages are asked. `black_box` keeps
-    // the compiler from leaving out an allocation that is not used.
+    // Allocations after it come from the addresses for which huge pages are asked. `black_box`
+    // keeps the compiler from leaving out an allocation that is not used.
     // SAFETY: the call has no requirements.
     let filler = black_box(unsafe { libc::malloc(first - before + FIRST_TOP) });
     if filler.is_null() {
