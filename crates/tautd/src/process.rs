@@ -1,5 +1,6 @@
 //! Processes that outlive the daemon: identified by number and start time, watched and signalled
-//! through a pidfd.
+//! through a pidfd. Also this process's own memory (`heap`, `huge_pages`) and descriptors
+//! (`own_table`).
 
 mod detach;
 mod exit;

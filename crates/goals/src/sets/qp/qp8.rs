@@ -81,6 +81,8 @@ const HUNG: u32 = 60;
 /// Bytes of each of the attacker's connections under garbage. Connections go by packets if the
 /// header of the device is garbage. Four of these take 16 s at 134 Mbit/s, far less than [`HUNG`].
 const LONG: u32 = 64 << 20;
+/// Bytes of each of the attacker's connections without garbage.
+const SHORT: u32 = 16 << 20;
 
 const ATTACKER: u32 = 110;
 const PEER: u32 = 111;
@@ -305,7 +307,7 @@ fn end_neighbours(lab: &mut Lab) -> Measured<[Transfers; 2]> {
 /// Measures the neighbours while clients in the attacker's guest transfer without garbage, on as
 /// many connections as in [`attack`]. Their transfers are shorter, so that the last one ends soon.
 fn beside_transfers(lab: &mut Lab, client: &str) -> Measured<Period> {
-    let transfer = format!("{client} --connections 4 --bytes 16777216 >out 2>>said || break");
+    let transfer = format!("{client} --connections 4 --bytes {SHORT} >out 2>>said || break");
     let begin = format!(
         "rm -f clean finished\n(while [ ! -e clean ]; do {transfer}; done; >finished) >/dev/null 2>&1 &\nsleep 2"
     );
