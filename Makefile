@@ -25,11 +25,16 @@ SLOW      := nested::frames_of_a_virtual_function nested::uplinks_on_debian_12s_
 # Tests of the guest tier that `make test` runs beside the host tier: each mostly waits for the CPUs
 # of one emulated host.
 NESTED    := nested::
+# Tests of the host tier that `make test` runs beside the others of this tier: they wait for timers
+# most of the time, and allow for a busy host.
+TIMERS    := hanging::
 # Tests that leave themselves out add a line here.
 SKIPS    := $(abspath $(TARGET))/skips.txt
 SCRIPTS   = $(shell git ls-files '*.sh' .ci/run)
 SUDO     := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env PATH="$$PATH")
-# The guest tier, up to the arguments of its program that choose tests.
+# The host and guest tiers, up to the arguments that choose tests. HOST_TIER has to be run as root;
+# GUEST_TIER becomes root itself.
+HOST_TIER  := env TAUT_BIN=$(abspath $(BIN)) $(CARGO) test --workspace --test host -- --test-threads=1
 GUEST_TIER := $(SUDO) env TAUT_BIN=$(abspath $(BIN)) TAUT_IMAGES=$(abspath $(IMAGES)) $(CARGO) test --workspace --test guest -- --test-threads=1
 export CARGO_TARGET_DIR := $(abspath $(TARGET))
 
@@ -73,7 +78,7 @@ test: setup-test forget-skips lint-text build-tested build-crates ## Run everyth
 	@tools/beside.sh "models" $(MAKE) --no-print-directory test-models -- \
 	  $(MAKE) --no-print-directory test-crates
 	@tools/beside.sh "nested hosts, checks, the build for guests and examples" $(MAKE) --no-print-directory beside-host -- \
-	  $(MAKE) --no-print-directory test-host
+	  $(MAKE) --no-print-directory test-host-in-two
 	@$(MAKE) --no-print-directory test-guest LEFT_OUT=$(NESTED)
 	@if [ -s $(SKIPS) ]; then echo "left out, as TAUT_ALLOW_SKIP=$$TAUT_ALLOW_SKIP allows:"; \
 	  LC_ALL=C sort -u $(SKIPS) | sed 's/^/  /'; else echo "no test was left out"; fi
@@ -114,7 +119,16 @@ test-models:
 .PHONY: test-host
 test-host: build-tested ## Tests that need root and network namespaces
 	$(SUDO) $(CARGO) test --workspace --test launch
-	$(SUDO) env TAUT_BIN=$(abspath $(BIN)) $(CARGO) test --workspace --test host -- --test-threads=1
+	$(SUDO) $(HOST_TIER) $(addprefix --skip ,$(LEFT_OUT))
+
+.PHONY: test-host-in-two test-timers
+test-host-in-two:
+	@tools/beside.sh "tests that wait for timers" $(MAKE) --no-print-directory test-timers -- \
+	  $(MAKE) --no-print-directory test-host LEFT_OUT=$(TIMERS)
+
+# Tests that wait for timers would be late in the class that `beside.sh` chooses.
+test-timers:
+	$(SUDO) chrt --other 0 $(HOST_TIER) $(TIMERS)
 
 .PHONY: test-guest
 test-guest: build-tested pump ## Tests that boot VMs in QEMU

@@ -75,6 +75,10 @@ fn everything_promised_under_kvm_is_observed_from_outside() {
         let names: Vec<_> = alone.iter().map(|tid| of(pid, &format!("task/{tid}/comm"))).collect();
         (names == ["CPU 0/KVM\n"]).then(|| alone[0])
     });
+    eventually("its vCPU has no real-time priority", || {
+        let stat = of(pid, &format!("task/{vcpu}/stat"));
+        (stat.rsplit_once(')')?.1.split_whitespace().nth(38)? == "0").then_some(())
+    });
     let bound = of(pid, &format!("task/{vcpu}/status"));
     assert!(bound.contains(&format!("Cpus_allowed_list:\t{cpu}\n")), "{bound}");
     let latency = format!("/sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us");

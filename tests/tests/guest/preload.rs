@@ -158,7 +158,8 @@ echo "client: done."
     );
 }
 
-/// One guest sends small writes to another one, with and without gathering. Prints the rates.
+/// One guest sends small writes to another one for a second each, with and without gathering.
+/// Prints the rates.
 #[test]
 fn small_writes_are_gathered_between_guests() {
     const MAP: &str = "10.0.0.7:* -> cid 101\n10.0.0.8:* -> cid 102\nlisten *:7000\npatience 5000 ms\n";
@@ -168,11 +169,9 @@ LD_PRELOAD=/usr/local/lib/libtaut_vmci.so tcp_program speed server 0.0.0.0:7000
     const CLIENT: &str = r#"
 export LD_PRELOAD=/usr/local/lib/libtaut_vmci.so
 until tcp_program speed client 10.0.0.7:7000 4096 1; do sleep 0.5; done
-for round in 1 2; do
-  for size in 64 256 1024; do
-    for gather in 0 1; do
-      echo "gather $gather: $(TAUT_VMCI_GATHER=$gather tcp_program speed client 10.0.0.7:7000 $size 4)"
-    done
+for size in 64 256 1024; do
+  for gather in 0 1; do
+    echo "gather $gather: $(TAUT_VMCI_GATHER=$gather tcp_program speed client 10.0.0.7:7000 $size 1)"
   done
 done
 echo "client: done."
@@ -189,7 +188,7 @@ echo "client: done."
             log.lines().filter(|line| line.contains("gather ") && line.contains("speed:")).collect();
         println!("{}:\n{}", image.display(), lines.join("\n"));
         // The server has counted the bytes, and each request was answered.
-        assert_eq!(lines.len(), 12, "{log}");
+        assert_eq!(lines.len(), 6, "{log}");
         taut.ok(["vm", "stop", "client"]);
     }
 }

@@ -34,9 +34,13 @@ impl Class {
         Self::REAL_TIME.put(0)
     }
 
-    /// Puts a thread into this class.
+    /// Puts a thread into this class. Threads that it creates do not inherit
+    /// [`Class::REAL_TIME`], since they may be vCPUs. A vCPU that never sleeps would keep the
+    /// thread that created it from running, as long as both share a pCPU.
     pub(crate) fn put(self, tid: u32) -> io::Result<()> {
-        set(libc::pid_t::try_from(tid).map_err(io::Error::other)?, self.policy, self.priority)
+        let not_inherited = if self == Self::REAL_TIME { libc::SCHED_RESET_ON_FORK } else { 0 };
+        let tid = libc::pid_t::try_from(tid).map_err(io::Error::other)?;
+        set(tid, self.policy | not_inherited, self.priority)
     }
 }
 
@@ -66,5 +70,20 @@ mod tests {
         let class = Class::of(own).unwrap();
         class.put(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()).unwrap();
         assert_eq!(Class::of(own), Some(class));
+    }
+
+    #[test]
+    fn a_thread_of_a_thread_with_real_time_priority_is_ordinary() {
+        let own = Path::new("/proc/thread-self");
+        let classes = std::thread::spawn(move || {
+            Class::take_real_time().map(|()| {
+                let child = std::thread::spawn(move || Class::of(own).unwrap()).join().unwrap();
+                (Class::of(own).unwrap(), child)
+            })
+        });
+        match classes.join().unwrap() {
+            Ok(found) => assert_eq!(found, (Class::REAL_TIME, Class { policy: 0, priority: 0 })),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
+        }
     }
 }

@@ -4,7 +4,12 @@
 //! tasks. There a frame would wait for milliseconds until a CPU-bound neighbour's time slice ends.
 //! Therefore these threads get `SCHED_FIFO` at its lowest priority while a VM owns pCPUs. To keep
 //! the host responsive, a process of which a thread uses more than [`MAX_PERCENT`] of a pCPU loses
-//! the priority for [`PAUSE`].
+//! the priority for [`PAUSE`]. A thread that such a process creates later gets the priority in the
+//! next round, within about a second.
+//!
+//! vCPUs do not get the priority, and lose it if they inherited it from the thread that created
+//! them. A vCPU that never sleeps would hold up the kernel's threads on its pCPU and, until it has
+//! a pCPU of its own, all threads that share one with it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -43,6 +48,9 @@ pub(super) struct RealtimePriority {
     put: Putter,
 }
 
+/// A thread's number and its folder in `/proc`.
+type Thread = (u32, PathBuf);
+
 /// Puts a thread, given by its folder in `/proc` and its number, into a class.
 type Putter = fn(&Path, u32, Class) -> io::Result<()>;
 
@@ -73,7 +81,7 @@ impl RealtimePriority {
                 && self.began(pid) == Some(before.began)
             {
                 // If this fails, the move fails and is reported.
-                let _ = self.set_class(pid, before.class, |class| class == Class::REAL_TIME);
+                let _ = self.take(&self.all_threads(pid), before.class);
             }
         }
     }
@@ -106,7 +114,7 @@ impl RealtimePriority {
             give_budget(file, above.count());
         }
         for &pid in &pids {
-            if let Err(error) = self.set_class(pid, Class::REAL_TIME, |class| class != Class::REAL_TIME) {
+            if let Err(error) = self.give(pid) {
                 let problem = format!("threads of process {pid} cannot get real-time priority: {error}");
                 report.priority_problems.push(problem);
             }
@@ -137,7 +145,7 @@ impl RealtimePriority {
         let mut left = self.record.clone();
         for (pid, before) in self.record.processes.iter().filter(|(pid, _)| !pids.contains(pid)) {
             if self.began(*pid) == Some(before.began)
-                && let Err(error) = self.set_class(*pid, before.class, |class| class == Class::REAL_TIME)
+                && let Err(error) = self.take(&self.all_threads(*pid), before.class)
             {
                 let problem = format!("threads of process {pid} cannot be put back: {error}");
                 report.priority_problems.push(problem);
@@ -165,14 +173,32 @@ impl RealtimePriority {
         Ok(())
     }
 
-    /// Puts threads of a process other than vCPUs into a class if `is_other` accepts their present
-    /// one.
-    fn set_class(&self, pid: u32, class: Class, is_other: impl Fn(Class) -> bool) -> io::Result<()> {
-        for (tid, folder) in self.threads(pid) {
-            if !Class::of(&folder).is_some_and(&is_other) {
+    /// Gives real-time priority to the threads of a process other than its vCPUs. Takes the
+    /// priority from vCPUs that inherited it.
+    fn give(&self, pid: u32) -> io::Result<()> {
+        let (vcpus, others) = self.threads(pid);
+        let taken = self.record.processes.get(&pid).map_or(Ok(()), |before| self.take(&vcpus, before.class));
+        self.set_class(&others, Class::REAL_TIME, |class| class != Class::REAL_TIME).and(taken)
+    }
+
+    /// Puts threads with real-time priority into the class that their process had before it was
+    /// given the priority.
+    fn take(&self, threads: &[Thread], before: Class) -> io::Result<()> {
+        self.set_class(threads, before, |class| class == Class::REAL_TIME && class != before)
+    }
+
+    /// Puts threads into a class if `is_other` accepts their present one.
+    fn set_class(
+        &self,
+        threads: &[Thread],
+        class: Class,
+        is_other: impl Fn(Class) -> bool,
+    ) -> io::Result<()> {
+        for (tid, folder) in threads {
+            if !Class::of(folder).is_some_and(&is_other) {
                 continue;
             }
-            match (self.put)(&folder, tid, class) {
+            match (self.put)(folder, *tid, class) {
                 // The thread has ended.
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                 done => done?,
@@ -181,13 +207,19 @@ impl RealtimePriority {
         Ok(())
     }
 
-    /// Returns the threads of a process other than its vCPUs, each with its folder in `/proc`.
-    fn threads(&self, pid: u32) -> Vec<(u32, PathBuf)> {
-        let vcpus = affinity::vcpus(&self.root, pid);
+    /// Returns the vCPUs of a process, and its other threads.
+    fn threads(&self, pid: u32) -> (Vec<Thread>, Vec<Thread>) {
+        let is_vcpu = |(_, folder): &Thread| {
+            let comm = fs::read_to_string(folder.join("comm")).unwrap_or_default();
+            affinity::vcpu_of(comm.trim()).is_some()
+        };
+        self.all_threads(pid).into_iter().partition(is_vcpu)
+    }
+
+    fn all_threads(&self, pid: u32) -> Vec<Thread> {
         let folder = self.root.join(format!("proc/{pid}/task"));
-        let threads = task::numbers(&folder).unwrap_or_default().into_iter();
-        let others = threads.filter(|tid| !vcpus.values().any(|vcpu| vcpu == tid));
-        others.map(|tid| (tid, folder.join(tid.to_string()))).collect()
+        let numbers = task::numbers(&folder).unwrap_or_default().into_iter();
+        numbers.map(|tid| (tid, folder.join(tid.to_string()))).collect()
     }
 
     fn scheduled_now(&self, pid: u32) -> Option<ScheduledBefore> {
@@ -235,7 +267,7 @@ impl RealtimePriority {
             let text = fs::read_to_string(folder.join("schedstat")).ok()?;
             Some((tid, text.split_whitespace().next()?.parse().ok()?))
         };
-        self.threads(pid).into_iter().filter_map(ran).collect()
+        self.threads(pid).1.into_iter().filter_map(ran).collect()
     }
 }
 

@@ -69,7 +69,8 @@ fn changes_are_recorded_first_and_put_back() {
     settle(&mut first, false);
     assert!(first.is_idle(), "nothing to do");
 
-    assert_eq!(first.threads(PID).len(), 1, "its vCPU is left out");
+    let (vcpus, others) = first.threads(PID);
+    assert_eq!((vcpus.len(), others.len()), (1, 1));
     settle(&mut first, true);
     let noted = ledger(root.path()).book().unwrap().priority;
     assert_eq!(noted.processes[&PID].began, 77);
@@ -191,6 +192,37 @@ fn threads_with_priority_move_into_a_new_group_and_back() {
     assert_ne!(class(), Class::REAL_TIME);
     assert_eq!(time("box"), "0\n");
     assert!(first.is_idle() && groups.is_idle());
+}
+
+#[test]
+fn a_vcpu_that_inherited_the_priority_loses_it() {
+    let root = tempfile::tempdir().unwrap();
+    process(root.path(), PID, &["qemu", "CPU 0/KVM"], 77, 0);
+    let task = |tid| root.path().join(format!("proc/{PID}/task/{tid}"));
+    let has_it = || [PID, PID + 1].map(|tid| Class::of(&task(tid)).unwrap() == Class::REAL_TIME);
+    let inherit = || put(&task(PID + 1), PID + 1, Class::REAL_TIME).unwrap();
+    let mut first = priority(root.path());
+    first.put = put;
+    settle(&mut first, true);
+    assert_eq!(has_it(), [true, false]);
+    inherit();
+    settle(&mut first, true);
+    assert_eq!(has_it(), [true, false]);
+    inherit();
+    first.pause([PID]);
+    assert_eq!(has_it(), [false, false]);
+    inherit();
+    // The other thread cannot get the priority, which is reported.
+    first.put = |folder, tid, class| match class {
+        Class::REAL_TIME => Err(io::ErrorKind::PermissionDenied.into()),
+        before => put(folder, tid, before),
+    };
+    let mut report = HostReport::default();
+    first.settle(&plan(true, false), Instant::now(), &mut report).unwrap();
+    assert_eq!((has_it(), report.priority_problems.len()), ([false, false], 1));
+    inherit();
+    settle(&mut first, false);
+    assert_eq!(has_it(), [false, false]);
 }
 
 #[test]
