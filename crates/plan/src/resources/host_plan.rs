@@ -29,7 +29,8 @@ pub fn share_host(
         // Limits protect the host, so `host restore` keeps them until the process has ended.
         limits: process.limits,
         memory: moves.get(name).cloned().unwrap_or_default(),
-        priority: decided.placement.granted.contains_key(name),
+        // A process that still takes its memory would keep threads of other VMs waiting.
+        priority: process.ready && decided.placement.granted.contains_key(name),
         interrupts: place_interrupts(desired, &observed.host, &decided.placement, name),
     };
     let running = observed.vms.iter().filter_map(|(name, seen)| Some((name, seen.process.as_ref()?)));
@@ -81,7 +82,7 @@ mod tests {
         let mut desired = Desired::default();
         for (pid, (name, json)) in vms.iter().enumerate() {
             let name: Name = name.parse().unwrap();
-            let process = Process { pid: pid as u32, ..Process::default() };
+            let process = Process { pid: pid as u32, ready: true, ..Process::default() };
             let seen = VmSeen { process: Some(process), ..VmSeen::default() };
             observed.vms.insert(name.clone(), seen);
             let mut all = serde_json::json!({ "power": "on", "memory": "64MiB" });
@@ -118,6 +119,16 @@ mod tests {
         assert_eq!(plan.fabric, Some(99));
         desired.workers.mode = WorkerMode::Polling;
         assert_eq!(shared(&desired, &observed).fabric, None, "a polling worker gets no priority");
+    }
+
+    #[test]
+    fn a_process_that_is_still_starting_has_no_priority() {
+        let (desired, mut observed) = three_vms();
+        let high: Name = "high".parse().unwrap();
+        observed.vms.get_mut(&high).unwrap().process.as_mut().unwrap().ready = false;
+        let plan = shared(&desired, &observed);
+        assert!(matches!(plan.vms[&high].cpus, CpuShare::Exclusive { .. }));
+        assert_eq!((plan.vms[&high].priority, plan.fabric), (false, None));
     }
 
     #[test]

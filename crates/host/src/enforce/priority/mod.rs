@@ -247,8 +247,9 @@ impl RealtimePriority {
         if used.paused_until.is_none() && time < WINDOW {
             return true;
         }
-        let most =
-            ran_ns.iter().map(|(tid, ran)| ran.saturating_sub(*used.ran_ns.get(tid).unwrap_or(ran))).max();
+        // A thread that was created in the meantime has run since then.
+        let before = |tid| used.ran_ns.get(tid).copied().unwrap_or(0);
+        let most = ran_ns.iter().map(|(tid, ran)| ran.saturating_sub(before(tid))).max();
         let percent = most.unwrap_or(0) * 100 / (time.as_nanos() as u64).max(1);
         let was_paused = used.paused_until.is_some();
         *used = begin(ran_ns);

@@ -105,6 +105,21 @@ fn a_process_that_uses_too_much_loses_the_priority_for_a_while() {
     assert_eq!(ran(9740, 2 * second + PAUSE), (None, true), "tried again");
 }
 
+#[test]
+fn a_thread_that_was_created_within_the_window_is_measured() {
+    let root = tempfile::tempdir().unwrap();
+    let begun = Instant::now();
+    let mut priority = priority(root.path());
+    let mut settle = |comms: &[&str], now: Instant| {
+        process(root.path(), PID, comms, 77, 900_000_000);
+        let mut report = HostReport::default();
+        priority.settle(&plan(true, false), now, &mut report).unwrap();
+        report.greedy.first().map(|greedy| greedy.percent)
+    };
+    assert_eq!(settle(&["qemu"], begun), None);
+    assert_eq!(settle(&["qemu", "worker"], begun + Duration::from_secs(1)), Some(90));
+}
+
 /// A tree on which process [`PID`] is in group `box`, and groups that behave as in a kernel with
 /// real-time budgets.
 fn with_budgets() -> (tempfile::TempDir, Groups) {
