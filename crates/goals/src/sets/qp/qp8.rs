@@ -122,6 +122,8 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
 
     let failed = attacked.numbers_between(" wrong, ", " failed,")?.iter().sum::<f64>();
     let exits = attacked.numbers_between("client: ended with ", ".")?;
+    let of_hung = |line: &&&str| line.starts_with("hung: ") && line.contains(": in channel ");
+    let hung_by_rings = attacked.lines().iter().filter(of_hung).count();
     // `timeout` ends with 124, and with more than 128 if a signal has killed the client.
     let ended_with =
         |from: f64, to: f64| exits.iter().filter(|&&status| status >= from && status < to).count();
@@ -135,7 +137,8 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
     let exact = afterwards.number_between("transfers: ", " exact")?;
     let wrong: f64 = attacked.numbers_between(" exact, ", " wrong,")?.iter().sum();
     let detail = format!(
-        "{} words, {} of which the fabric refused; own connections: {} failed, {} with wrong bytes; {} rounds of clients",
+        "{} words, {} of which the fabric refused; own connections: {} failed, {} with wrong bytes; {} rounds of \
+         clients; {hung_by_rings} connections by rings of clients that hung",
         shown(words),
         shown(malformed),
         shown(failed),
@@ -324,10 +327,12 @@ fn beside_transfers(lab: &mut Lab, client: &str) -> Measured<Period> {
 /// Writes garbage while clients in the same guest transfer one after the other. Returns what both
 /// have printed.
 fn attack(lab: &mut Lab, client: &str, rounds: u32) -> Measured<Text> {
+    // The library's messages about a client that hung tell how each of its connections went.
     let lines = format!(
         "rm -f clean\n\
-         while [ ! -e clean ]; do {client} --connections 4 --bytes {LONG} >>own 2>>said\n\
-         echo \"client: ended with $?.\" >>own; done &\n\
+         while [ ! -e clean ]; do {client} --connections 4 --bytes {LONG} >>own 2>said\n\
+         status=$?\necho \"client: ended with $status.\" >>own\n\
+         if [ $status = 124 ]; then while read -r line; do echo \"hung: $line\"; done <said >>own; fi\ndone &\n\
          sleep 1\nqueue_pair_probe garbage {DEVICE} {rounds} {ATTACKER}\nstatus=$?\n>clean\nwait\ncat own\n\
          [ $status = 0 ]"
     );
