@@ -34,7 +34,7 @@ impl Class {
         Self::REAL_TIME.put(0)
     }
 
-    /// Puts a thread into this class. Threads that it creates do not inherit
+    /// Puts a thread into this class. Threads that the thread creates do not inherit
     /// [`Class::REAL_TIME`], since they may be vCPUs. A vCPU that never sleeps would keep the
     /// thread that created it from running, as long as both share a pCPU.
     pub(crate) fn put(self, tid: u32) -> io::Result<()> {
