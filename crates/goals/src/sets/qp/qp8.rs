@@ -122,8 +122,8 @@ fn run(lab: &mut Lab, results: &mut Results) -> Measured<()> {
 
     let failed = attacked.numbers_between(" wrong, ", " failed,")?.iter().sum::<f64>();
     let exits = attacked.numbers_between("client: ended with ", ".")?;
-    let of_hung = |line: &&&str| line.starts_with("hung: ") && line.contains(": in channel ");
-    let hung_by_rings = attacked.lines().iter().filter(of_hung).count();
+    let is_by_ring = |line: &str| line.starts_with("hung: ") && line.contains(": in channel ");
+    let hung_by_rings = attacked.lines().into_iter().filter(|line| is_by_ring(line)).count();
     // `timeout` ends with 124, and with more than 128 if a signal has killed the client.
     let ended_with =
         |from: f64, to: f64| exits.iter().filter(|&&status| status >= from && status < to).count();

@@ -262,13 +262,14 @@ impl RealtimePriority {
         false
     }
 
-    /// Returns the time that each thread has run, in nanoseconds.
+    /// Returns the time that each thread other than a vCPU has run, in nanoseconds.
     fn ran_ns(&self, pid: u32) -> BTreeMap<u32, u64> {
         let ran = |(tid, folder): (u32, PathBuf)| {
             let text = fs::read_to_string(folder.join("schedstat")).ok()?;
             Some((tid, text.split_whitespace().next()?.parse().ok()?))
         };
-        self.threads(pid).1.into_iter().filter_map(ran).collect()
+        let (_, others) = self.threads(pid);
+        others.into_iter().filter_map(ran).collect()
     }
 }
 
