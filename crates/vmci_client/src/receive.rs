@@ -77,7 +77,7 @@ impl Receiver {
             return wait_for_packets(link, until);
         }
         state.waiters += 1;
-        state.wait();
+        state.wait(link);
         let woken = if state.has_news() || link.has_ended() {
             Woken::Changed
         } else {
@@ -102,7 +102,7 @@ impl Receiver {
         let mut state = self.lock();
         state.is_armed = true;
         if state.by_packets == 0 {
-            state.wait();
+            state.wait(link);
         }
         let ready = state.is_ready(link);
         if ready {
@@ -206,8 +206,12 @@ impl State {
     }
 
     /// Announces a wait with a new number: the fabric signals each number once at most, and may
-    /// have done so for the present one.
-    fn wait(&mut self) {
+    /// have done so for the present one. The channel fails if another program has overwritten words
+    /// of this end.
+    fn wait(&mut self, link: &Link) {
+        if let Err(fault) = self.ring.check_own_words() {
+            link.fail(fault);
+        }
         self.ring.stop_waiting();
         self.ring.wait();
     }

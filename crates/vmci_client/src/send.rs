@@ -74,7 +74,7 @@ impl Sender {
         let epoch = link.epoch();
         let mut state = self.lock();
         state.waiters += 1;
-        state.wait();
+        state.wait(link);
         let woken = if state.has_room(wanted) || state.is_over(link) {
             Woken::Changed
         } else {
@@ -115,7 +115,7 @@ impl Sender {
     pub(crate) fn arm(&self, link: &Link) -> bool {
         let mut state = self.lock();
         state.is_armed = true;
-        state.wait();
+        state.wait(link);
         let ready = state.is_ready(link);
         if ready {
             state.is_armed = false;
@@ -216,8 +216,13 @@ impl State {
     }
 
     /// Announces a wait with a new number: the fabric signals each number once at most, and may
-    /// have done so for the present one.
-    fn wait(&mut self) {
+    /// have done so for the present one. The channel fails if another program has overwritten words
+    /// of this end.
+    fn wait(&mut self, link: &Link) {
+        let end = if self.is_shut { End::Finished } else { End::Open };
+        if let Err(fault) = self.ring.check_own_words(end) {
+            link.fail(fault);
+        }
         self.ring.stop_waiting();
         self.ring.wait();
     }

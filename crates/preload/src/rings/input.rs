@@ -234,8 +234,12 @@ impl<'a> Input<'a> {
         })
     }
 
-    /// Announces a wait with a new number, which the fabric has not signalled.
+    /// Announces a wait with a new number, which the fabric has not signalled. The connection fails
+    /// if another program has overwritten words of this end.
     pub(super) fn announce(&mut self) {
+        if self.ring.check_own_words().is_err() {
+            self.pair.fail();
+        }
         self.ring.stop_waiting();
         self.ring.wait();
         self.pair.set_announced(Direction::In, true);

@@ -167,8 +167,13 @@ impl<'a> Output<'a> {
         self.ring.used().unwrap_or(0)
     }
 
-    /// Announces a wait with a new number, which the fabric has not signalled.
+    /// Announces a wait with a new number, which the fabric has not signalled. The connection fails
+    /// if another program has overwritten words of this end.
     pub(super) fn announce(&mut self) {
+        let end = if self.pair.has(flag::SHUT_WRITE) { End::Finished } else { End::Open };
+        if self.ring.check_own_words(end).is_err() {
+            self.pair.fail();
+        }
         self.ring.stop_waiting();
         self.ring.wait();
         self.pair.set_announced(Direction::Out, true);

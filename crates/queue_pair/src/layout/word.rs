@@ -86,9 +86,25 @@ impl Word {
         Self::InEnd,
     ];
 
+    /// The ring that the word belongs to.
+    pub const fn direction(self) -> Direction {
+        match self {
+            Self::OutHead | Self::OutTail | Self::OutRoomWait | Self::OutBytesWait | Self::OutEnd => {
+                Direction::Out
+            }
+            Self::InHead | Self::InTail | Self::InRoomWait | Self::InBytesWait | Self::InEnd => Direction::In,
+        }
+    }
+
     /// Offset of the word in its channel, in bytes.
     pub const fn offset(self) -> usize {
         self as u32 as usize
+    }
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
     }
 }
 

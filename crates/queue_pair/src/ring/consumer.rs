@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use super::fault::{End, Hostile, used};
+use super::fault::{End, Hostile, unchanged, used};
 use super::private::Private;
 use super::wait::{Signaller, Waiter};
 use crate::layout::Direction;
@@ -221,5 +221,13 @@ impl<M: Borrow<Memory> + Clone> Consumer<M> {
     #[inline]
     pub fn is_waiting(&self) -> bool {
         self.waiter.is_waiting()
+    }
+
+    /// Returns an error if a word that this end writes has another value than it has written: then
+    /// the other side may wait for a change that it has not seen, or has not been seen to wait.
+    pub fn check_own_words(&self) -> Result<(), Hostile> {
+        let (tail, wait) = (self.direction.tail(), self.direction.bytes_wait());
+        unchanged(tail, self.published, self.channel.load(tail))?;
+        unchanged(wait, self.waiter.number(), self.channel.load(wait))
     }
 }

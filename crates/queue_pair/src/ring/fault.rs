@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::layout::Direction;
+use crate::layout::{Direction, Word};
 
 /// Whether bytes follow those that are in a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,6 +62,26 @@ pub enum Hostile {
         /// Value found.
         value: u32,
     },
+    /// A word that only this side writes has another value than it has written.
+    #[error("the word {word} is {found} instead of {written}: another program has overwritten it")]
+    Overwritten {
+        /// The word.
+        word: Word,
+        /// Value that this side has written last.
+        written: u32,
+        /// Value found.
+        found: u32,
+    },
+}
+
+impl Hostile {
+    /// The ring whose words are wrong.
+    pub const fn direction(self) -> Direction {
+        match self {
+            Self::Positions { direction, .. } | Self::End { direction, .. } => direction,
+            Self::Overwritten { word, .. } => word.direction(),
+        }
+    }
 }
 
 /// Number of bytes in a ring, if its positions are possible.
@@ -69,4 +89,9 @@ pub enum Hostile {
 pub(super) fn used(direction: Direction, head: u32, tail: u32, size: u32) -> Result<u32, Hostile> {
     let used = head.wrapping_sub(tail);
     if used > size { Err(Hostile::Positions { direction, head, tail, size }) } else { Ok(used) }
+}
+
+/// Checks that a word has the value that its only writer has written last.
+pub(super) fn unchanged(word: Word, written: u32, found: u32) -> Result<(), Hostile> {
+    if found == written { Ok(()) } else { Err(Hostile::Overwritten { word, written, found }) }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use super::consumer::Consumer;
-use super::fault::{End, Hostile, used};
+use super::fault::{End, Hostile, unchanged, used};
 use super::private::Private;
 use super::wait::{Signaller, Waiter};
 use crate::layout::Direction;
@@ -201,5 +201,13 @@ impl<M: Borrow<Memory> + Clone> Producer<M> {
     #[inline]
     pub fn is_waiting(&self) -> bool {
         self.waiter.is_waiting()
+    }
+
+    /// As [`Consumer::check_own_words`]. `end` is how this end has finished.
+    pub fn check_own_words(&self, end: End) -> Result<(), Hostile> {
+        let (head, wait) = (self.direction.head(), self.direction.room_wait());
+        unchanged(head, self.published, self.channel.load(head))?;
+        unchanged(self.direction.end(), end.number(), self.channel.load(self.direction.end()))?;
+        unchanged(wait, self.waiter.number(), self.channel.load(wait))
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use taut_queue_pair::message::AttachAnswer;
-use taut_queue_pair::{Channel, Status, Word};
+use taut_queue_pair::{Channel, Direction, Status, Word};
 
 use super::attach::Canned;
 use super::fabric::Device;
@@ -155,9 +155,24 @@ fn random_words_never_hang_and_never_panic() {
     }
 }
 
-/// Words that only the guest writes are never read back.
+/// A wait whose words were overwritten might never end.
 #[test]
-fn own_words_that_others_overwrite_do_not_matter() {
+fn a_call_that_is_about_to_sleep_finds_that_own_words_were_overwritten() {
+    for word in [Word::OutHead, Word::InTail, Word::OutRoomWait, Word::InBytesWait, Word::OutEnd] {
+        let victim = Victim::new(USUAL);
+        while victim.attached.try_write(&[1; 4096]).is_ok() {}
+        assert_eq!((victim.read(), victim.write()), (Err(ErrorKind::TimedOut), Err(ErrorKind::TimedOut)));
+        victim.channel.store(word, victim.channel.load(word) ^ 1);
+        let error = if word.direction() == Direction::In { victim.read() } else { victim.write() };
+        assert_eq!(error, Err(ErrorKind::InvalidData), "{word}");
+        let error = victim.attached.try_read(&mut [0; 1]).unwrap_err().to_string();
+        assert!(error.contains(&word.to_string()), "{error}");
+    }
+}
+
+/// Calls that do not sleep never read the words that only the guest writes.
+#[test]
+fn own_words_that_others_overwrite_do_not_matter_while_there_are_bytes_and_room() {
     let victim = Victim::new(USUAL);
     for word in [Word::OutHead, Word::InTail, Word::OutRoomWait, Word::InBytesWait, Word::OutEnd] {
         victim.channel.store(word, 0x1234_5678);

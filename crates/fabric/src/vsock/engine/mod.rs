@@ -6,8 +6,9 @@
 //!
 //! * [`path`], [`to_host`], [`from_host`]: forwarding.
 //! * [`into_ring`], [`from_ring`]: forwarding to and from ends that are attached to channels.
-//!   [`looks`]: when their rings are looked at. [`service`], [`attached`], [`leaving`]: how ends
-//!   are attached, how they end, and how they return to packets.
+//!   [`looks`]: what a look at their rings finds. [`patrol`]: looks for which no bell has come.
+//!   [`service`], [`attached`], [`leaving`]: how ends are attached, how they end, and how they
+//!   return to packets.
 //! * [`spill`]: relief of rings that are crowded by packets for receivers that take nothing.
 //! * [`connections`]: connections begin and end.
 //! * [`devices`], [`rings`]: devices and their rings come and go.
@@ -25,6 +26,7 @@ mod into_ring;
 mod leaving;
 mod looks;
 mod path;
+mod patrol;
 mod rings;
 mod service;
 mod spill;
@@ -214,6 +216,7 @@ impl VsockSwitch {
             any = true;
         }
         self.look_at_rings(now);
+        self.patrol();
         self.give_up_drains();
         self.look_at_paused_sockets(now);
         self.disconnect_late_clients(now);

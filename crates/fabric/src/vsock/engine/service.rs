@@ -139,6 +139,7 @@ impl VsockSwitch {
         }
         self.note_rings(id);
         self.begin_rings(id, side);
+        self.sched.patrols.begin(self.now);
         Ok(AttachAnswer { status: Status::Attached, channel: channel.0, by_packets })
     }
 

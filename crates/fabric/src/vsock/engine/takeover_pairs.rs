@@ -71,6 +71,7 @@ impl VsockSwitch {
         if !resumed {
             return None;
         }
+        self.sched.patrols.begin(self.now);
         if is_lost && let Some(end) = self.pairs.region_mut(guest).and_then(|it| it.end_mut(channel)) {
             end.tell_end(End::Reset);
             self.pairs.signal(control);

@@ -22,6 +22,20 @@ impl EndId {
     }
 }
 
+/// Positions in both rings: bytes that the program has written into OUT and the fabric has taken,
+/// and bytes that the fabric has written into IN and the program has taken, all modulo 2³².
+type Positions = [u32; 4];
+
+/// What the other side may have missed, as a patrol has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Missed {
+    /// The program has written bytes, or made room, and the fabric waits for its bell.
+    pub(crate) bell: bool,
+    /// The program may wait for a signal: nothing has moved since the last patrol, and it has got
+    /// no signal for that.
+    pub(crate) signal: bool,
+}
+
 /// A channel in use.
 #[derive(Debug)]
 pub(crate) struct AttachedEnd {
@@ -42,6 +56,9 @@ pub(crate) struct AttachedEnd {
     pub(super) drains: bool,
     /// Tells this use of the channel from others of it.
     pub(crate) number: u64,
+    /// Where the last patrol has found the rings, and whether the program was signalled because
+    /// they had not moved.
+    patrolled: Option<(Positions, bool)>,
 }
 
 impl AttachedEnd {
@@ -58,6 +75,7 @@ impl AttachedEnd {
             is_final: false,
             drains: false,
             number,
+            patrolled: None,
         }
     }
 
@@ -72,7 +90,8 @@ impl AttachedEnd {
         is_final: bool,
     ) -> Result<Self, Hostile> {
         let Ends { producer, consumer } = Ends::resume(channel, Role::Fabric, Copying::Library)?;
-        Ok(Self { out: consumer, into: producer, of, control, announced, is_final, drains: false, number })
+        let (out, into) = (consumer, producer);
+        Ok(Self { out, into, of, control, announced, is_final, drains: false, number, patrolled: None })
     }
 
     /// Tells whether this side of a connection is attached here.
@@ -95,5 +114,21 @@ impl AttachedEnd {
             self.into.finish(end);
         }
         is_news
+    }
+
+    /// Looks at both rings, as if a bell had come, and at the fabric's own words.
+    pub(crate) fn patrol(&mut self) -> Result<Missed, Hostile> {
+        self.out.check_own_words()?;
+        self.into.check_own_words(self.announced)?;
+        let (unread, used) = (if self.is_final { None } else { Some(self.out.look()?) }, self.into.used()?);
+        let has_bytes = unread.is_some_and(|look| look.bytes > 0 || look.end != End::Open);
+        let has_room = used < self.into.size();
+        let bell = has_bytes && self.out.is_waiting() || has_room && self.into.is_waiting();
+        let (taken, written) = (self.out.position(), self.into.position());
+        let unread = unread.map_or(0, |look| look.bytes);
+        let positions = [taken.wrapping_add(unread), taken, written, written.wrapping_sub(used)];
+        let before = self.patrolled.filter(|(before, _)| *before == positions);
+        self.patrolled = Some((positions, before.is_some()));
+        Ok(Missed { bell, signal: before.is_some_and(|(_, is_signalled)| !is_signalled) })
     }
 }

@@ -22,8 +22,10 @@ impl PairFault {
     /// The side of a flow from `from` whose words these are: bytes leave the sender's ring OUT and
     /// enter the receiver's ring IN.
     pub(crate) fn side(self, from: Side) -> Side {
-        let (Self::Words(Hostile::Positions { direction, .. } | Hostile::End { direction, .. })
-        | Self::WentBack(direction)) = self;
+        let direction = match self {
+            Self::Words(fault) => fault.direction(),
+            Self::WentBack(direction) => direction,
+        };
         match direction {
             Direction::Out => from,
             Direction::In => from.other(),

@@ -31,13 +31,13 @@ mod control;
 mod fault;
 mod region;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use taut_api::vmci::Cid;
 use taut_queue_pair::SERVICE_PORT;
 
-pub(crate) use self::channel::{AttachedEnd, EndId};
+pub(crate) use self::channel::{AttachedEnd, EndId, Missed};
 pub(crate) use self::control::{CONTROL_CREDIT, CONTROL_WORDS, Control, Taken};
 pub(crate) use self::fault::PairFault;
 pub(crate) use self::region::GuestRegion;
@@ -140,6 +140,25 @@ impl QueuePairs {
             GuestRegion::ends(region).map(move |(channel, end)| (guest, channel, end))
         };
         self.regions.iter().flat_map(ends)
+    }
+
+    /// Number of attached ends.
+    pub(crate) fn attached(&self) -> usize {
+        self.regions.values().map(GuestRegion::attached).sum()
+    }
+
+    /// At most `most` attached ends, in the order of guests and channels: those behind `last`, or
+    /// the first ones.
+    pub(crate) fn ends_behind(
+        &self,
+        last: Option<(GuestIdx, ChannelIdx)>,
+        most: usize,
+    ) -> Vec<(GuestIdx, ChannelIdx)> {
+        let is_behind = |guest: GuestIdx| last.is_none_or(|(last, _)| guest >= last);
+        let guests: BTreeSet<_> = self.regions.keys().copied().filter(|&guest| is_behind(guest)).collect();
+        let ends = guests.into_iter().filter_map(|guest| Some((guest, self.regions.get(&guest)?)));
+        let ends = ends.flat_map(|(guest, region)| region.ends().map(move |(channel, _)| (guest, channel)));
+        ends.filter(|&end| last.is_none_or(|last| end > last)).take(most).collect()
     }
 }
 

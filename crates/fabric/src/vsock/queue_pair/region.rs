@@ -173,6 +173,11 @@ impl GuestRegion {
         self.ends.get_mut(channel.0 as usize)?.as_mut()
     }
 
+    /// Number of ends that are attached.
+    pub(crate) fn attached(&self) -> usize {
+        self.ends.len() - self.free.len()
+    }
+
     /// All ends that are attached.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (ChannelIdx, &AttachedEnd)> {
         (0..).map(ChannelIdx).zip(&self.ends).filter_map(|(channel, end)| Some((channel, end.as_ref()?)))

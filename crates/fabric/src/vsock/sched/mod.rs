@@ -3,7 +3,8 @@
 //!
 //! * [`turns`]: the order in which flows have their turn.
 //! * [`allowance`], [`batch`]: how much a turn hands over, and which packets become one.
-//! * [`pace`]: flows to rings, and when rings are looked at.
+//! * [`pace`]: flows to rings, and when rings are looked at. [`patrol`]: when they are looked at
+//!   although no bell has come.
 //! * [`unpublished`], [`deferred`]: what guests are shown at the end of a round, and what later.
 //! * [`half_open`]: the time-out of unanswered requests; [`starving`]: receivers that take nothing.
 //! * [`polling`], [`sharing`], [`stream_pace`]: which rings are polled, when the thread leaves its
@@ -14,6 +15,7 @@ mod batch;
 mod deferred;
 mod half_open;
 mod pace;
+mod patrol;
 mod polling;
 mod sharing;
 mod starving;
@@ -28,6 +30,7 @@ pub(crate) use self::batch::Batch;
 pub(crate) use self::deferred::Deferred;
 pub(crate) use self::half_open::HalfOpen;
 pub(crate) use self::pace::{MAX_EMPTY_LOOKS, Pace};
+pub(crate) use self::patrol::Patrols;
 pub(crate) use self::polling::Polling;
 pub(crate) use self::sharing::Sharing;
 pub(crate) use self::starving::{LONG, Starving};
@@ -46,6 +49,7 @@ pub(crate) struct Schedule {
     pub(crate) deferred: Deferred,
     pub(crate) polling: Polling,
     pub(crate) unpublished: Unpublished,
+    pub(crate) patrols: Patrols,
     pub(crate) half_open: HalfOpen,
     pub(crate) starving: Starving,
     pub(crate) stream_pace: StreamPace,
@@ -58,6 +62,7 @@ impl Schedule {
             deferred: Deferred::default(),
             polling: Polling::new(),
             unpublished: Unpublished::default(),
+            patrols: Patrols::default(),
             half_open: HalfOpen::new(now),
             starving: Starving::default(),
             stream_pace: StreamPace::default(),
@@ -108,10 +113,10 @@ impl Schedule {
 
     /// Returns the time until something is due.
     pub(crate) fn until_due(&self, now: Instant) -> Duration {
-        let Self { turns, half_open, deferred, starving, .. } = self;
-        let looks = turns.pace.next_look();
-        let times = [turns.next_release(), looks, half_open.next_sweep(), deferred.next(), starving.next()];
-        let next = times.into_iter().flatten().min();
+        let Self { turns, patrols, half_open, deferred, starving, .. } = self;
+        let looks = [turns.pace.next_look(), patrols.next()];
+        let times = [turns.next_release(), half_open.next_sweep(), deferred.next(), starving.next()];
+        let next = times.into_iter().chain(looks).flatten().min();
         next.map_or(FOREVER, |next| next.saturating_duration_since(now))
     }
 }

@@ -87,6 +87,7 @@ impl World {
                 assert!(value > 1);
                 self.errors += 1;
             }
+            Err(Hostile::Overwritten { word, .. }) => panic!("no operation reads {word}"),
         }
     }
 

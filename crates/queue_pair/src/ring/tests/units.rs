@@ -277,3 +277,44 @@ fn words_that_are_impossible_are_not_taken_over() {
     assert_eq!((guest.consumer.direction(), guest.consumer.channel().index()), (Direction::In, 0));
     assert_eq!((guest.producer.channel().ring_len(), guest.consumer.size()), (16, 16));
 }
+
+#[test]
+fn own_words_that_another_program_has_overwritten_are_an_error() {
+    let channel = channel(16, 0);
+    let (mut producer, mut consumer) = ends(&channel);
+    producer.write(b"abcdef").unwrap();
+    producer.publish();
+    consumer.read(&mut [0; 2]).unwrap();
+    consumer.publish();
+    // What is not published is in no word.
+    producer.write(b"g").unwrap();
+    consumer.read(&mut [0; 1]).unwrap();
+    consumer.wait();
+    producer.wait();
+    producer.finish(End::Finished);
+    let check = |word: Word| match word {
+        Word::OutHead | Word::OutRoomWait | Word::OutEnd => producer.check_own_words(End::Finished),
+        _ => consumer.check_own_words(),
+    };
+    let words = [
+        (Word::OutHead, 7),
+        (Word::OutRoomWait, 1),
+        (Word::OutEnd, 1),
+        (Word::OutTail, 2),
+        (Word::OutBytesWait, 1),
+    ];
+    for (word, written) in words {
+        for found in [0, 4, u32::MAX] {
+            channel.store(word, found);
+            assert_eq!(check(word), Err(Hostile::Overwritten { word, written, found }));
+            channel.store(word, written);
+            assert_eq!(check(word), Ok(()));
+        }
+    }
+    assert_eq!(producer.check_own_words(End::Open).map_err(Hostile::direction), Err(Direction::Out));
+    channel.store(Word::OutTail, 5);
+    assert_eq!(
+        consumer.check_own_words().unwrap_err().to_string(),
+        "the word OutTail is 5 instead of 2: another program has overwritten it"
+    );
+}

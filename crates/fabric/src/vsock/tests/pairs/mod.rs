@@ -8,6 +8,7 @@ mod hostile;
 mod leaving;
 mod left_ends;
 mod pace;
+mod patrol;
 mod peers;
 mod program;
 mod restart;

@@ -1,0 +1,174 @@
+//! Looks at attached ends for which no bell has come: at words that another program of the guest
+//! has overwritten, and at programs that have missed a signal.
+
+use taut_api::fabric::counters::SocketWord;
+use taut_queue_pair::{End, Word};
+use taut_virtq::socket_header::RST;
+
+use super::super::rig::*;
+use super::peers::{Peer, connect};
+use super::program::take_for;
+use super::*;
+use crate::vsock::VsockEvent;
+use crate::vsock::sched::Patrols;
+
+const PERIOD: Duration = Patrols::PERIOD;
+
+/// Two attached ends of a connection, at rest.
+struct Pair {
+    rig: Rig,
+    a: Peer,
+    b: Peer,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let mut rig = rig_with(2, &[0, 1]);
+        let (a, b) = connect(&mut rig, 0, 1, 5000);
+        let (a, b) = (a.attach(&mut rig), b.attach(&mut rig));
+        rest(&mut rig);
+        Self { rig, a, b }
+    }
+
+    /// Lets a period pass, in which each end is looked at once.
+    fn patrol(&mut self) {
+        patrol(&mut self.rig);
+    }
+
+    /// Signals that both programs have got.
+    fn signals(&mut self) -> [usize; 2] {
+        [&mut self.a, &mut self.b].map(|peer| peer.program().take_signals(&mut self.rig))
+    }
+}
+
+fn patrol(rig: &mut Rig) {
+    rig.now += PERIOD;
+    rig.settle();
+    rest(rig);
+}
+
+#[test]
+fn an_overwritten_word_of_the_fabric_resets_the_connection_with_the_reason() {
+    for word in [Word::OutTail, Word::OutBytesWait, Word::InHead, Word::InRoomWait, Word::InEnd] {
+        let mut it = Pair::new();
+        let channel = it.a.program().channel().clone();
+        channel.store(word, channel.load(word) ^ 2);
+        it.patrol();
+        let own = it.a.program().own;
+        assert_eq!(take_for(&mut it.rig, own).last().unwrap().0.op, RST, "{word}");
+        assert_eq!(it.b.program().ends.consumer.look().unwrap().end, End::Reset);
+        let told = std::mem::take(&mut it.rig.switch.events);
+        assert!(
+            matches!(&told[..], [VsockEvent::Violation { port, what }]
+                if port.0 == 3 && what.contains(&word.to_string())),
+            "{told:?}"
+        );
+        it.patrol();
+        it.patrol();
+        assert_eq!([0, 1].map(|guest| it.rig.count(guest, SocketWord::Malformed)), [1, 0]);
+    }
+}
+
+#[test]
+fn an_impossible_word_is_found_without_a_bell() {
+    for (word, value) in [(Word::OutHead, u32::MAX), (Word::InTail, 1), (Word::OutEnd, 2)] {
+        let mut it = Pair::new();
+        it.a.program().channel().store(word, value);
+        it.patrol();
+        let own = it.a.program().own;
+        assert_eq!(take_for(&mut it.rig, own).last().unwrap().0.op, RST, "{word}");
+    }
+}
+
+#[test]
+fn bytes_whose_bell_was_lost_arrive() {
+    let mut it = Pair::new();
+    // The program sees no wait of the fabric, since another one has overwritten its number.
+    let channel = it.a.program().channel().clone();
+    let announced = channel.load(Word::OutBytesWait);
+    channel.store(Word::OutBytesWait, 0);
+    it.a.write(&mut it.rig, b"request");
+    channel.store(Word::OutBytesWait, announced);
+    rest(&mut it.rig);
+    assert_eq!((it.a.program().bells, it.b.read(&mut it.rig, 100).len()), (0, 0));
+    it.patrol();
+    assert_eq!(it.b.read(&mut it.rig, 100), b"request");
+}
+
+#[test]
+fn room_whose_bell_was_lost_is_used() {
+    let mut it = Pair::new();
+    let channel = it.b.program().channel().clone();
+    // The ring of the receiver is full, and the fabric waits for its room.
+    let mut written = 0;
+    while channel.load(Word::InRoomWait).is_multiple_of(2) {
+        written += it.a.write(&mut it.rig, &[7; 4096]);
+        rest(&mut it.rig);
+    }
+    let announced = channel.load(Word::InRoomWait);
+    channel.store(Word::InRoomWait, 0);
+    let mut read = it.b.read(&mut it.rig, RING).len();
+    channel.store(Word::InRoomWait, announced);
+    rest(&mut it.rig);
+    assert_eq!((it.b.program().bells, it.b.read(&mut it.rig, RING).len()), (0, 0));
+    it.patrol();
+    read += it.b.read(&mut it.rig, RING).len();
+    assert!(read > RING && read <= written, "{read} of {written} bytes");
+}
+
+#[test]
+fn a_program_whose_wait_was_overwritten_is_signalled_within_two_periods() {
+    let mut it = Pair::new();
+    let consumer = &mut it.b.program().ends.consumer;
+    consumer.wait();
+    consumer.channel().store(Word::InBytesWait, 0);
+    it.a.write(&mut it.rig, b"answer");
+    rest(&mut it.rig);
+    assert_eq!(it.signals(), [0, 0]);
+    it.patrol();
+    it.patrol();
+    assert_eq!(it.signals()[1], 1);
+    assert_eq!(it.b.read(&mut it.rig, 100), b"answer");
+}
+
+#[test]
+fn a_connection_at_rest_costs_one_signal_until_it_moves_again() {
+    let mut it = Pair::new();
+    for _ in 0..3 {
+        it.a.write(&mut it.rig, b"some");
+        rest(&mut it.rig);
+        it.b.read(&mut it.rig, 100);
+        it.signals();
+        let mut total = [0; 2];
+        for _ in 0..10 {
+            it.patrol();
+            let signals = it.signals();
+            total = [0, 1].map(|end| total[end] + signals[end]);
+        }
+        assert_eq!(total, [1, 1]);
+    }
+}
+
+#[test]
+fn many_ends_are_looked_at_in_parts() {
+    let mut rig = rig_with(4, &[0, 1, 2, 3]);
+    let mut ends = Vec::new();
+    for (first, count) in [(0, 31), (2, 10)] {
+        for port in 5000..5000 + count {
+            let (a, b) = connect(&mut rig, first, first + 1, port);
+            ends.extend([a.attach(&mut rig), b.attach(&mut rig)]);
+        }
+    }
+    rest(&mut rig);
+    assert!(ends.len() > Patrols::MOST_ENDS && ends.len() < 2 * Patrols::MOST_ENDS);
+    for peer in &mut ends {
+        peer.program().channel().store(Word::InHead, 9);
+    }
+    // The ends of the first guest come first. One fault resets both ends of a connection.
+    let faults = |rig: &mut Rig| [0, 1, 2, 3].map(|guest| rig.count(guest, SocketWord::Malformed));
+    patrol(&mut rig);
+    assert_eq!(faults(&mut rig), [31, 0, 2, 0]);
+    rig.now += PERIOD / 2;
+    rest(&mut rig);
+    assert_eq!(faults(&mut rig), [31, 0, 10, 0]);
+}
