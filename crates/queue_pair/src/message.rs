@@ -2,7 +2,8 @@
 //!
 //! After an answer with [`Status::Attached`], each byte to the fabric asks it to look at the
 //! channel, and each byte to the program asks the program to look. The values of these bytes have
-//! no meaning.
+//! no meaning, but one: by [`GIVE_UP`] a program says that it cannot believe the words of its
+//! channel. The fabric resets the connection then.
 //!
 //! The end of the control connection is the program's leave: from then on it neither reads nor
 //! writes the rings, and the stream goes on by packets. The same end may be attached again later,
@@ -19,6 +20,9 @@ pub const SERVICE_CID: u32 = 2;
 pub const VERSION: u32 = 1;
 /// Length of a request, in bytes.
 pub const REQUEST_LEN: usize = 16;
+/// Value of the byte by which a program gives up its connection. An earlier fabric takes it for any
+/// other byte.
+pub const GIVE_UP: u8 = 0xff;
 /// Length of an answer, in bytes.
 pub const ANSWER_LEN: usize = 32;
 

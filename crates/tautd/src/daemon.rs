@@ -213,6 +213,8 @@ fn prepare(args: &Args, run_dir: PathBuf, inbox: &Inbox) -> Result<(Parts, App),
 fn note(board: &Board, host: Topology) {
     let mut seen = board.lock();
     seen.observed.host.memory_total = host.memory_total;
+    let bare = host.nodes.iter().filter(|node| node.memory.0 == 0);
+    seen.observed.host.bare_nodes = bare.map(|node| node.id).collect();
     seen.observed.host.cpus = host.cpus;
     seen.observed.host.cpu_mhz = topology::nominal_mhz(Path::new("/")).unwrap_or(0);
 }

@@ -110,7 +110,7 @@ fn memory(handed: i64, size: Bytes, tuning: &Tuning) -> Value {
     let MemoryTuning { host_nodes: [nodes, ..], .. } = tuning.memory;
     if nodes != 0 {
         memory["host-nodes"] = (0..64).filter(|node| nodes >> node & 1 == 1).collect();
-        memory["policy"] = json!("bind");
+        memory["policy"] = json!("preferred");
     }
     memory
 }

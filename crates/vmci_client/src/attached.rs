@@ -68,7 +68,7 @@ impl Attached {
     /// `TimedOut` or `Interrupted` if `wait` has ended, or a signal of the operating system was
     /// handled.
     pub fn read_within(&self, buffer: &mut [u8], wait: Wait) -> io::Result<usize> {
-        self.receiver.read(&self.link, buffer, wait)
+        self.receiver.read(&self.link, buffer, wait, || self.check())
     }
 
     /// Reads what there is, without waiting.
@@ -87,7 +87,7 @@ impl Attached {
     /// Fails with `BrokenPipe` after [`Self::shutdown_write`], or if the peer has closed the
     /// connection; no `SIGPIPE` is sent. The other errors are those of [`Self::read_within`].
     pub fn write_within(&self, bytes: &[u8], wait: Wait) -> io::Result<usize> {
-        self.sender.write(&self.link, bytes, wait)
+        self.sender.write(&self.link, bytes, wait, || self.check())
     }
 
     /// Writes what there is room for, without waiting.
@@ -154,16 +154,25 @@ impl Attached {
     pub fn disarm(&self, interest: Interest) -> Ready {
         self.withdraw(interest);
         self.link.end_own(interest);
+        // Whatever is wrong is told by the next call, and makes both directions ready.
+        let _ = self.check();
         self.ready_among(interest)
+    }
+
+    /// Returns an error if another program has overwritten words of this end. Called after each
+    /// wait: the fabric ends a wait that overwritten words might make endless.
+    fn check(&self) -> io::Result<()> {
+        self.receiver.check(&self.link)?;
+        self.sender.check(&self.link)
     }
 
     /// Has the fabric signal no longer, for these directions.
     fn withdraw(&self, interest: Interest) {
         if interest.readable {
-            self.receiver.disarm();
+            self.receiver.disarm(&self.link);
         }
         if interest.writable {
-            self.sender.disarm();
+            self.sender.disarm(&self.link);
         }
     }
 

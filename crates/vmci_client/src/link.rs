@@ -22,14 +22,16 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use taut_queue_pair::Hostile;
+use taut_queue_pair::message::GIVE_UP;
 
 use crate::edges::{Edges, Seen};
 use crate::time::{timeout, timespec};
 use crate::waiting::Interest;
 use crate::wakers::{OwnWait, OwnWaits, Wakers};
 
-/// Number of wake-ups after which signals are read. One or two signals belong to each. The fabric
-/// holds back signals of a connection that has 128 unread ones.
+/// Number of wake-ups after which signals are read. One or two signals belong to each, and patrols
+/// of the fabric add one in ten seconds at most. The fabric holds back signals of a connection that
+/// has 128 unread ones.
 const MOST_UNREAD: u32 = 32;
 /// Calls that do not wait look at the sockets each time that this many of them found nothing.
 const VAIN_LOOKS: u32 = 16;
@@ -125,15 +127,21 @@ impl Link {
         self.ended.load(Ordering::Acquire)
     }
 
+    /// Tells whether the channel is lost, as far as is known: another connection may have it.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.has_ended() || self.fault.get().is_some()
+    }
+
     /// When the stream's socket first said that the peer has ended its direction.
     pub(crate) fn hung_up(&self) -> Option<Instant> {
         self.hung_up.get().copied()
     }
 
     /// Ends the use of the channel, in both directions, because its words cannot be believed. The
-    /// fabric is told, and threads that sleep are woken.
+    /// fabric is told, and resets the connection; threads that sleep are woken.
     pub(crate) fn fail(&self, fault: Hostile) -> io::Error {
         if self.fault.set(fault).is_ok() {
+            let _ = send(&self.control, &[GIVE_UP], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
             // A socket that has ended already needs no shutdown.
             let _ = shutdown(&self.control, Shutdown::Both);
             self.wake_all();

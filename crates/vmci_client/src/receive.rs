@@ -42,8 +42,15 @@ impl Receiver {
         Self { state: Mutex::new(state), spin: Spin::new(poll) }
     }
 
-    /// Reads at least one byte, or returns 0 at the end of the stream.
-    pub(crate) fn read(&self, link: &Link, buffer: &mut [u8], wait: Wait) -> io::Result<usize> {
+    /// Reads at least one byte, or returns 0 at the end of the stream. `check` is called after each
+    /// sleep, and its error is that of the call.
+    pub(crate) fn read(
+        &self,
+        link: &Link,
+        buffer: &mut [u8],
+        wait: Wait,
+        check: impl Fn() -> io::Result<()>,
+    ) -> io::Result<usize> {
         if let Some(count) = self.lock().take(link, buffer)? {
             return Ok(count);
         }
@@ -60,6 +67,7 @@ impl Receiver {
         }
         loop {
             let woken = self.sleep(link, until);
+            check()?;
             if let Some(count) = self.lock().take(link, buffer)? {
                 self.spin.slept(begin.elapsed());
                 return Ok(count);
@@ -78,7 +86,7 @@ impl Receiver {
         }
         state.waiters += 1;
         state.wait(link);
-        let woken = if state.has_news() || link.has_ended() {
+        let woken = if state.has_news() || link.is_lost() {
             Woken::Changed
         } else {
             drop(state);
@@ -87,8 +95,13 @@ impl Receiver {
             woken
         };
         state.waiters -= 1;
-        state.stop_waiting();
+        state.stop_waiting(link);
         woken
+    }
+
+    /// Has the channel fail if another program has overwritten the position of this end.
+    pub(crate) fn check(&self, link: &Link) -> io::Result<()> {
+        self.lock().ring.check_position().map_err(|fault| link.fail(fault))
     }
 
     /// Tells whether a read would return at once.
@@ -107,16 +120,16 @@ impl Receiver {
         let ready = state.is_ready(link);
         if ready {
             state.is_armed = false;
-            state.stop_waiting();
+            state.stop_waiting(link);
         }
         ready
     }
 
     /// Ends what [`Self::arm`] began.
-    pub(crate) fn disarm(&self) {
+    pub(crate) fn disarm(&self, link: &Link) {
         let mut state = self.lock();
         state.is_armed = false;
-        state.stop_waiting();
+        state.stop_waiting(link);
     }
 
     /// Bytes that still come by packets.
@@ -206,19 +219,18 @@ impl State {
     }
 
     /// Announces a wait with a new number: the fabric signals each number once at most, and may
-    /// have done so for the present one. The channel fails if another program has overwritten words
-    /// of this end.
+    /// have done so for the present one. Does nothing once the channel is lost.
     fn wait(&mut self, link: &Link) {
-        if let Err(fault) = self.ring.check_own_words() {
-            link.fail(fault);
+        if link.is_lost() {
+            return;
         }
         self.ring.stop_waiting();
         self.ring.wait();
     }
 
-    /// Ends the wait unless others still wait.
-    fn stop_waiting(&mut self) {
-        if self.waiters == 0 && !self.is_armed {
+    /// Ends the wait unless others still wait. Does nothing once the channel is lost.
+    fn stop_waiting(&mut self, link: &Link) {
+        if self.waiters == 0 && !self.is_armed && !link.is_lost() {
             self.ring.stop_waiting();
         }
     }

@@ -44,8 +44,15 @@ impl Sender {
         Self { state: Mutex::new(state), spin: Spin::new(poll) }
     }
 
-    /// Writes at least one byte, unless there are none.
-    pub(crate) fn write(&self, link: &Link, bytes: &[u8], wait: Wait) -> io::Result<usize> {
+    /// Writes at least one byte, unless there are none. `check` is called after each sleep, and its
+    /// error is that of the call.
+    pub(crate) fn write(
+        &self,
+        link: &Link,
+        bytes: &[u8],
+        wait: Wait,
+        check: impl Fn() -> io::Result<()>,
+    ) -> io::Result<usize> {
         if let Some(count) = self.lock().put(link, bytes)? {
             return Ok(count);
         }
@@ -61,6 +68,7 @@ impl Sender {
         }
         loop {
             let woken = self.sleep(link, bytes.len(), until);
+            check()?;
             if let Some(count) = self.lock().put(link, bytes)? {
                 self.spin.slept(begin.elapsed());
                 return Ok(count);
@@ -84,8 +92,16 @@ impl Sender {
             woken
         };
         state.waiters -= 1;
-        state.stop_waiting();
+        state.stop_waiting(link);
         woken
+    }
+
+    /// Has the channel fail if another program has overwritten the position of this end, or the end
+    /// word.
+    pub(crate) fn check(&self, link: &Link) -> io::Result<()> {
+        let state = self.lock();
+        let end = if state.is_shut { End::Finished } else { End::Open };
+        state.ring.check_position(end).map_err(|fault| link.fail(fault))
     }
 
     /// Says that no more bytes follow.
@@ -119,16 +135,16 @@ impl Sender {
         let ready = state.is_ready(link);
         if ready {
             state.is_armed = false;
-            state.stop_waiting();
+            state.stop_waiting(link);
         }
         ready
     }
 
     /// Ends what [`Self::arm`] began.
-    pub(crate) fn disarm(&self) {
+    pub(crate) fn disarm(&self, link: &Link) {
         let mut state = self.lock();
         state.is_armed = false;
-        state.stop_waiting();
+        state.stop_waiting(link);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -216,20 +232,18 @@ impl State {
     }
 
     /// Announces a wait with a new number: the fabric signals each number once at most, and may
-    /// have done so for the present one. The channel fails if another program has overwritten words
-    /// of this end.
+    /// have done so for the present one. Does nothing once the channel is lost.
     fn wait(&mut self, link: &Link) {
-        let end = if self.is_shut { End::Finished } else { End::Open };
-        if let Err(fault) = self.ring.check_own_words(end) {
-            link.fail(fault);
+        if link.is_lost() {
+            return;
         }
         self.ring.stop_waiting();
         self.ring.wait();
     }
 
-    /// Ends the wait unless others still wait.
-    fn stop_waiting(&mut self) {
-        if self.waiters == 0 && !self.is_armed {
+    /// Ends the wait unless others still wait. Does nothing once the channel is lost.
+    fn stop_waiting(&mut self, link: &Link) {
+        if self.waiters == 0 && !self.is_armed && !link.is_lost() {
             self.ring.stop_waiting();
         }
     }

@@ -230,6 +230,7 @@ impl Party {
                 Ok(())
             }
             18 => Ends::resume(&self.channel, self.role, Copying::Words).map(|ends| self.ends = ends),
+            19 => consumer.check_own_words().and(producer.check_position(End::Open)),
             _ => self.exchange(part),
         };
         self.check(done);
@@ -261,6 +262,9 @@ impl Party {
             }
             Err(Hostile::End { direction, value }) => {
                 assert!(value > 2 || value == 2 && direction == Direction::Out);
+            }
+            Err(Hostile::Overwritten { word, written, found }) => {
+                assert!(written != found && self.channel.load(word) == found);
             }
         }
     }

@@ -1,6 +1,6 @@
-//! The host's services: event queues, threads, locks, counters, kinds of descriptors, inherited
-//! ones, rings of packet sockets and of XDP sockets, the watch over writes to descriptors of
-//! others, and the sandbox.
+//! The host's services: event queues, timers, threads, locks, counters, kinds of descriptors,
+//! inherited ones, rings of packet sockets and of XDP sockets, the watch over writes to descriptors
+//! of others, and the sandbox.
 
 pub(crate) mod affinity;
 mod atomic;
@@ -15,5 +15,6 @@ pub mod lock;
 pub mod packet_ring;
 pub mod sandbox;
 pub(crate) mod thread;
+pub mod timer;
 pub mod watch;
 pub mod xsk;

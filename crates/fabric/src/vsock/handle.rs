@@ -16,6 +16,7 @@ use super::queue_pair::{RegionPlace, RegionRefused};
 use super::thread::{self, Shared};
 use crate::sys::epoll::{EventFlags, Waker, Watched};
 use crate::sys::thread::Thread;
+use crate::sys::timer::Timer;
 use crate::vhost_user::Device;
 
 /// The devices and the thread that serves them.
@@ -32,8 +33,9 @@ impl VsockHandle {
         let switch = VsockSwitch::new(words)?;
         let waker = Waker::new()?;
         let woken = switch.epoll.watch(waker.clone(), EventSource::Waker.token(), EventFlags::IN)?;
+        let timer = switch.epoll.watch(Timer::new()?, EventSource::Timer.token(), EventFlags::IN)?;
         let shared = Arc::new(Shared::new(switch, waker)?);
-        let thread = thread::start(Arc::clone(&shared))?;
+        let thread = thread::start(Arc::clone(&shared), timer)?;
         Ok(Self { shared, thread: Some(thread), _woken: woken })
     }
 

@@ -11,9 +11,10 @@ use super::engine::VsockSwitch;
 use super::guest::EventSource;
 use super::sched::{FOREVER, Sharing};
 use crate::sys::affinity::CpuAffinity;
-use crate::sys::epoll::{Ready, Waker};
+use crate::sys::epoll::{Ready, Waker, Watched};
 use crate::sys::lock::lock;
 use crate::sys::thread::Thread;
+use crate::sys::timer::Timer;
 
 /// Interval at which the thread looks for new events while there is work.
 const EVENT_INTERVAL: Duration = Duration::from_micros(20);
@@ -60,9 +61,9 @@ impl Shared {
     }
 }
 
-/// Starts the thread.
-pub(super) fn start(shared: Arc<Shared>) -> io::Result<Thread> {
-    Thread::start("sockets".to_owned(), move || run(&shared))
+/// Starts the thread. `timer` is a member of its epoll set.
+pub(super) fn start(shared: Arc<Shared>, timer: Watched<Timer>) -> io::Result<Thread> {
+    Thread::start("sockets".to_owned(), move || run(&shared, timer))
 }
 
 /// Runs rounds until the thread is to end. While a guest streams, it sleeps between two looks.
@@ -70,7 +71,7 @@ pub(super) fn start(shared: Arc<Shared>) -> io::Result<Thread> {
 /// begins with the round that they have caused.
 ///
 /// [`Epoll::wait`]: crate::sys::epoll::Epoll::wait
-fn run(shared: &Shared) {
+fn run(shared: &Shared, mut timer: Watched<Timer>) {
     let mut ready: Vec<Ready> = Vec::new();
     let epoll = lock(&shared.switch).epoll.clone();
     let mut now = Instant::now();
@@ -90,6 +91,7 @@ fn run(shared: &Shared) {
         let between_looks = if worked { None } else { switch.sleep_between_looks(now) };
         let has_events = !switch.events.is_empty();
         let bind_to = switch.bind_to.take();
+        let next_patrol = switch.sched.patrols.next();
         let (shares_cpu, last_shown) = (switch.shares_cpu, switch.sched.unpublished.last_shown);
         drop(switch);
         if has_events {
@@ -99,6 +101,9 @@ fn run(shared: &Shared) {
             && let Err(error) = affinity.bind(&cpus)
         {
             tracing::warn!(?cpus, %error, "the vsock thread cannot be bound to these pCPUs");
+        }
+        if let Err(error) = timer.set(next_patrol, now) {
+            tracing::error!("the timer of the vsock thread cannot be set: {error}");
         }
         // The lock is not fair: callers that wait for it are let in here.
         while shared.waiting.load(SeqCst) > 0 {
@@ -125,7 +130,8 @@ fn run(shared: &Shared) {
                 continue;
             }
         };
-        // A long time-out would set up and take down a timer with each sleep, for nothing.
+        // A long time-out would set up and take down a timer with each sleep, for nothing. `timer`
+        // stands for the patrols'.
         shared.asleep.store(true, Relaxed);
         if let Err(error) = epoll.wait(&mut ready, (timeout < FOREVER).then_some(timeout)) {
             tracing::error!("waiting for vsock events failed: {error}");
@@ -139,6 +145,7 @@ fn run(shared: &Shared) {
             for &(token, flags) in &ready {
                 match EventSource::from_token(token) {
                     Some(EventSource::Waker) => shared.waker.clear(),
+                    Some(EventSource::Timer) => timer.clear(),
                     Some(source) => switch.on_event(source, flags, now),
                     None => {}
                 }

@@ -115,6 +115,11 @@ pub(crate) fn memory_total(root: &Path) -> Bytes {
     meminfo(Tree(root), "proc/meminfo", "MemTotal:").unwrap_or_default()
 }
 
+/// Returns the memory of a process that consists of huge pages; 0 if it is gone.
+pub fn huge_memory(root: &Path, pid: u32) -> Bytes {
+    meminfo(Tree(root), &format!("proc/{pid}/status"), "HugetlbPages:").unwrap_or_default()
+}
+
 /// Returns the memory in free huge pages of 2 MiB, by NUMA node.
 pub fn free_huge_pages(root: &Path) -> BTreeMap<u32, Bytes> {
     const POOL: &str = "hugepages/hugepages-2048kB/free_hugepages";

@@ -14,6 +14,8 @@ pub struct HostSeen {
     pub memory_total: Bytes,
     /// Size of the host's swap.
     pub swap_total: Bytes,
+    /// NUMA nodes without memory.
+    pub bare_nodes: BTreeSet<u32>,
     /// Free huge pages of 2 MiB on each NUMA node.
     pub huge_pages: BTreeMap<u32, Bytes>,
     /// Control-group controllers that can enforce shares and limits.

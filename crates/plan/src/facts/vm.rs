@@ -131,8 +131,8 @@ impl MachineSize {
 /// The present or future place of a VM's memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryPlace {
-    /// NUMA nodes of the host that each virtual NUMA node is bound to. An empty set is not bound.
-    /// One entry means that the guest sees no NUMA nodes.
+    /// NUMA nodes of the host from which the memory of each virtual NUMA node comes as long as they
+    /// have room. An empty set means any node. One entry means that the guest sees no NUMA nodes.
     pub nodes: Vec<BTreeSet<u32>>,
     /// The memory is on huge pages of 2 MiB.
     pub huge: bool,

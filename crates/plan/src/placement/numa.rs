@@ -2,9 +2,10 @@
 //!
 //! Memory goes to the nodes of the pCPUs that the VM's vCPUs own, because these reach it fastest.
 //! The memory of a VM without exclusive pCPUs goes to the nodes that its `[placement]` names, or
-//! anywhere. Reserved memory is on huge pages if enough of them are free.
+//! anywhere. Memory for which these nodes have no room goes to others. Reserved memory is on huge
+//! pages if enough of them are free.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use taut_api::Bytes;
 use taut_api::placement::Numbers;
@@ -29,7 +30,8 @@ pub fn place_memory(host: &HostSeen, spec: &VmSpec, grant: Option<&Grant>) -> Me
             None => spec.placement.nodes.0.intersection(&all).copied().collect(),
         }
     });
-    let nodes: Vec<BTreeSet<u32>> = nodes.collect();
+    // QEMU refuses a node without memory.
+    let nodes: Vec<BTreeSet<u32>> = nodes.map(|nodes| &nodes - &host.bare_nodes).collect();
     let chosen: BTreeSet<u32> = nodes.iter().flatten().copied().collect();
     let free: u64 = host
         .huge_pages
@@ -42,8 +44,27 @@ pub fn place_memory(host: &HostSeen, spec: &VmSpec, grant: Option<&Grant>) -> Me
     MemoryPlace { nodes, huge: memory_is_reserved(spec) && one && free >= spec.memory.0 }
 }
 
+/// Huge pages that a VM which is starting has not taken yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PromisedPages {
+    /// Nodes of the host on which it takes them; any if empty.
+    pub nodes: BTreeSet<u32>,
+    /// Their size.
+    pub size: Bytes,
+}
+
+/// Returns the `free` huge pages of each node without those that starting VMs are about to take.
+pub fn without_promised(free: &BTreeMap<u32, Bytes>, promised: &[PromisedPages]) -> BTreeMap<u32, Bytes> {
+    let left = |(&node, free): (&u32, &Bytes)| {
+        let here = promised.iter().filter(|it| it.nodes.is_empty() || it.nodes.contains(&node));
+        let promised: u64 = here.map(|it| it.size.0).sum();
+        (node, Bytes(free.0.saturating_sub(promised)))
+    };
+    free.iter().map(left).collect()
+}
+
 /// Explains the place of a VM's memory. `moved` says that the memory has left, or is leaving, the
-/// nodes to which it was bound at the start.
+/// nodes on which it started.
 pub(crate) fn explain_place(host: &HostSeen, spec: &VmSpec, place: &MemoryPlace, moved: bool) -> Explanation {
     let mut told = Explanation::default();
     let several = place.nodes.len() > 1;
@@ -60,7 +81,7 @@ pub(crate) fn explain_place(host: &HostSeen, spec: &VmSpec, place: &MemoryPlace,
     for (node, on_host) in nodes.iter().enumerate().filter(|(_, on_host)| !on_host.is_empty()) {
         let what = if several { format!("memory of its node {node}") } else { "its memory".to_owned() };
         told.decide(
-            format!("{what} is bound to the host's node {}", Numbers(on_host.clone())),
+            format!("{what} is on the host's node {}, as far as that has room", Numbers(on_host.clone())),
             Row::LocalMemory.because(
                 "the node of the pCPUs that its vCPUs own, or else the nodes of its [placement] \
                  (numa.nodeAffinity)",
@@ -132,6 +153,30 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_not_put_on_a_node_that_has_none() {
+        let plain = spec(&serde_json::json!({}));
+        let host = HostSeen { bare_nodes: [1].into(), ..host(2) };
+        let of = |cpus: &[u32]| place_memory(&host, &plain, Some(&grant(cpus))).nodes;
+        assert_eq!(of(&[3, 4]), [BTreeSet::from([0])]);
+        assert_eq!(of(&[4, 5]), [BTreeSet::new()], "any node that has memory");
+    }
+
+    #[test]
+    fn huge_pages_that_a_starting_vm_is_about_to_take_are_not_free() {
+        let free = BTreeMap::from([(0, Bytes::mib(512)), (1, Bytes::mib(256))]);
+        let promised = |nodes: &[u32], mib| PromisedPages {
+            nodes: nodes.iter().copied().collect(),
+            size: Bytes::mib(mib),
+        };
+        let left = |promised: &[PromisedPages]| {
+            without_promised(&free, promised).into_values().map(Bytes::as_mib).collect::<Vec<_>>()
+        };
+        assert_eq!(left(&[]), [512, 256]);
+        assert_eq!(left(&[promised(&[1], 300)]), [512, 0]);
+        assert_eq!(left(&[promised(&[0], 200), promised(&[], 100)]), [212, 156]);
+    }
+
+    #[test]
     fn each_virtual_node_goes_to_the_nodes_of_its_vcpus() {
         let wide =
             spec(&serde_json::json!({ "vcpus": 4, "placement": { "vcpus_per_node": 2, "min_vcpus": 4 } }));
@@ -139,7 +184,9 @@ mod tests {
         assert_eq!(place.nodes, [BTreeSet::from([1]), BTreeSet::from([0])]);
         let status = explain_place(&host(2), &wide, &place, false);
         let told: Vec<_> = status.decisions.iter().map(|it| &*it.decision).collect();
-        let memory = |node, host| format!("memory of its node {node} is bound to the host's node {host}");
+        let memory = |node, host| {
+            format!("memory of its node {node} is on the host's node {host}, as far as that has room")
+        };
         assert_eq!(
             told,
             ["the guest sees 2 NUMA nodes", &memory(0, 1), &memory(1, 0), "its memory is on ordinary pages"]

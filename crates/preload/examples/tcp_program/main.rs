@@ -5,8 +5,8 @@
 //! address or, for some scenarios, in several processes. `tcp_program speed` measures small writes
 //! (`speed.rs`), `tcp_program writes` and `tcp_program writes_of_child` count their system calls.
 //! `tcp_program model` compares operations on two connections (`model/mod.rs`).
-//! `tcp_program unreadable`, `tcp_program replaced` and `tcp_program spawns` do what differs from
-//! TCP.
+//! `tcp_program unreadable`, `tcp_program replaced`, `tcp_program overwritten` and `tcp_program
+//! spawns` do what differs from TCP.
 
 mod bytes;
 mod calls;
@@ -62,6 +62,8 @@ fn main() {
         model::run();
     } else if name == "speed" {
         speed::run();
+    } else if name == "overwritten" {
+        waiting::overwritten();
     } else if name == "writes" {
         gathering::count_writes();
     } else if name == "writes_of_child" {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::calls::{
     block, epoll, epoll_ctl, epoll_wait, handle, in_child, poll, receive_timeout, recv, recvmmsg,
-    select_readable, send_timeout, sendmmsg, start_child, unread, wait_child, with_alarms,
+    select_readable, send, send_timeout, sendmmsg, start_child, unread, wait_child, with_alarms,
 };
 use crate::{Scenario, pair};
 
@@ -21,6 +21,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("child_and_parent_take_turns", child_and_parent_take_turns),
     ("two_threads_wait_for_one_connection", two_threads_wait_for_one_connection),
     ("messages_at_once", messages_at_once),
+    ("poll_for_the_end_only", poll_for_the_end_only),
 ];
 
 const ALL: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
@@ -51,6 +52,36 @@ fn poll_and_select_of_bytes() {
     println!("read: {:?}", recv(fd, &mut [0; 8], 0));
     client.shutdown(Shutdown::Write).unwrap();
     println!("both ends: {:#x}", poll(fd, libc::POLLIN | libc::POLLRDHUP, -1) & !libc::POLLERR);
+}
+
+/// Processor time that this thread has used.
+fn used() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
+}
+
+fn poll_for_the_end_only() {
+    let (client, mut server) = pair();
+    let fd = client.as_raw_fd();
+    server.write_all(b"unread").unwrap();
+    println!("bytes: {:#x}", poll(fd, libc::POLLIN, -1));
+    for events in [libc::POLLRDHUP, 0] {
+        let before = used();
+        println!("not in time: {:#x}", poll(fd, events, 300));
+        println!("sleeps: {}", used() - before < Duration::from_millis(100));
+    }
+    println!("read: {:?}", recv(fd, &mut [0; 8], 0));
+    server.shutdown(Shutdown::Write).unwrap();
+    println!("the end: {:#x}", poll(fd, libc::POLLRDHUP, 10_000));
+}
+
+/// Waits for bytes that do not come, of a connection whose channel another program overwrites.
+pub(crate) fn overwritten() {
+    let (client, _server) = pair();
+    let fd = client.as_raw_fd();
+    println!("{:?}", recv(fd, &mut [0; 8], 0));
+    println!("{:?}", recv(fd, &mut [0; 8], 0));
+    println!("{:?}", send(fd, b"x", libc::MSG_NOSIGNAL));
 }
 
 fn epoll_of_bytes() {

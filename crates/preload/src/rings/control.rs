@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use taut_queue_pair::message::GIVE_UP;
 
 use super::record::{Pair, Stop};
 use super::words::flag;
@@ -31,14 +32,21 @@ impl Pair {
         }
     }
 
-    /// Ends the use of the channel because its words cannot be believed.
-    pub(super) fn fail(&self) -> Stop {
+    /// Ends the use of the channel because its words cannot be believed. The fabric resets the
+    /// connection, and the next call of the program is told of it.
+    pub(super) fn give_up(&self) {
         if !self.set(flag::FAULT)
             && is_there(self.control)
             && let Ok(control) = at(self.control)
         {
+            let _ = send(control, &[GIVE_UP], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
             let _ = shutdown(control, Shutdown::Both);
         }
+    }
+
+    /// As [`Self::give_up`], in a call that is told of it at once.
+    pub(super) fn fail(&self) -> Stop {
+        self.give_up();
         self.reset()
     }
 

@@ -113,7 +113,7 @@ impl<'a> Input<'a> {
                 Ok(count) if count > 0 => taken += count,
                 // Positions do not go back. The next call reports that.
                 _ => {
-                    self.pair.fail();
+                    self.pair.give_up();
                     return None;
                 }
             }
@@ -234,11 +234,18 @@ impl<'a> Input<'a> {
         })
     }
 
-    /// Announces a wait with a new number, which the fabric has not signalled. The connection fails
-    /// if another program has overwritten words of this end.
+    /// Gives the connection up if another program has overwritten the position of this end.
+    pub(super) fn check(&self) {
+        if self.ring.check_position().is_err() {
+            self.pair.give_up();
+        }
+    }
+
+    /// Announces a wait with a new number, which the fabric has not signalled. A connection that
+    /// has lost its channel announces none: another one may have the channel by now.
     pub(super) fn announce(&mut self) {
-        if self.ring.check_own_words().is_err() {
-            self.pair.fail();
+        if self.pair.has(flag::ENDED | flag::FAULT) {
+            return;
         }
         self.ring.stop_waiting();
         self.ring.wait();

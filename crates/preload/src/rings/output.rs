@@ -84,7 +84,7 @@ impl<'a> Output<'a> {
                 Ok(count) if count == part.len() => written += count,
                 // Positions do not go back. The next call reports that.
                 _ => {
-                    self.pair.fail();
+                    self.pair.give_up();
                     return None;
                 }
             }
@@ -167,12 +167,20 @@ impl<'a> Output<'a> {
         self.ring.used().unwrap_or(0)
     }
 
-    /// Announces a wait with a new number, which the fabric has not signalled. The connection fails
-    /// if another program has overwritten words of this end.
-    pub(super) fn announce(&mut self) {
+    /// Gives the connection up if another program has overwritten the position of this end, or the
+    /// end word.
+    pub(super) fn check(&self) {
         let end = if self.pair.has(flag::SHUT_WRITE) { End::Finished } else { End::Open };
-        if self.ring.check_own_words(end).is_err() {
-            self.pair.fail();
+        if self.ring.check_position(end).is_err() {
+            self.pair.give_up();
+        }
+    }
+
+    /// Announces a wait with a new number, which the fabric has not signalled. A connection that
+    /// has lost its channel announces none: another one may have the channel by now.
+    pub(super) fn announce(&mut self) {
+        if self.pair.has(flag::ENDED | flag::FAULT) {
+            return;
         }
         self.ring.stop_waiting();
         self.ring.wait();

@@ -158,14 +158,18 @@ impl Polling {
             if let Some(ring) = self.rings.items_mut().get_mut(at) {
                 ring.counted = true;
             }
-            for direction in directions(one.events) {
-                match pair.arm(direction, Waiter::Thread) {
-                    Ok(Armed::Asleep) => {}
-                    Ok(Armed::Busy) => self.longest = Some(BUSY),
-                    Ok(Armed::Ready) | Err(_) => self.is_ready = true,
-                }
+            let mut settle = |armed| match armed {
+                Ok(Armed::Asleep) => {}
+                Ok(Armed::Busy) => self.longest = Some(BUSY),
+                Ok(Armed::Ready) | Err(_) => self.is_ready = true,
+            };
+            directions(one.events).for_each(|direction| settle(pair.arm(direction, Waiter::Thread)));
+            if directions(one.events).next().is_none() {
+                settle(pair.take_unwanted());
             }
-            let polled = pair.polled(Direction::In);
+            // Bytes of packets would end the wait of a program that does not want to read.
+            let reads = directions(one.events).any(|direction| direction == Direction::In);
+            let polled = pair.polled(if reads { Direction::In } else { Direction::Out });
             if polled.is_short {
                 let short = Duration::from_millis(AFTER_HANGUP);
                 self.longest = Some(self.longest.map_or(short, |longest| longest.min(short)));

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use taut_queue_pair::{Channel, Direction, Memory, Private};
+use taut_queue_pair::{Channel, Direction, End, Memory, Private};
 
 use super::doubt::is_in_doubt;
 use super::settings::{Settings, settings};
@@ -205,6 +205,10 @@ impl Pair {
             Direction::In => (direction.tail(), direction.bytes_wait()),
             Direction::Out => (direction.head(), direction.room_wait()),
         };
+        if direction == Direction::Out && self.has(flag::SHUT_WRITE) {
+            // The thread may have ended between the flag and the word.
+            self.channel.store(direction.end(), End::Finished.number());
+        }
         let position = self.channel.load(position);
         let waiter = self.channel.load(wait);
         self.set_announced(direction, false);

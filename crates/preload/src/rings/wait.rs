@@ -34,7 +34,8 @@ use crate::table::{Edge, Watch};
 pub(super) const AFTER_HANGUP: u64 = 100;
 /// Most times in a row that a thread which waits for an epoll instance leaves signals unread. Since
 /// version 6.8, Linux answers each read that empties a socket with a packet, which costs a guest as
-/// much as a request. Each time, at most two signals come, one for each ring. The fabric holds back
+/// much as a request. Each time, at most two signals come, one for each ring; patrols of the fabric
+/// add one in ten seconds at most. The fabric holds back
 /// signals of a connection that has 128 unread ones.
 const MOST_UNREAD: u32 = MOST_SIGNALS as u32 / 2 - 1;
 /// Most reads that take all signals.
@@ -131,6 +132,8 @@ impl Pair {
         if self.signalled().load(SeqCst) == 0 {
             return Ok(None);
         }
+        input.check();
+        output.check();
         if self.is_alone(waiter) {
             // In this order: who finds no signal may rely on what is announced, and a thread that
             // sees a later signal records it after this one.
@@ -185,6 +188,28 @@ impl Pair {
         self.signalled().store(0, SeqCst);
         self.take_signals(count);
         Ok(None)
+    }
+
+    /// Takes the signals that were seen, on behalf of a thread that polls the control connection
+    /// and waits for neither ring: they would end its wait at once. Returns [`Armed::Busy`] if
+    /// another thread has to act on them.
+    pub(super) fn take_unwanted(&self) -> Result<Armed, Stop> {
+        if self.signalled().load(SeqCst) == 0 {
+            return Ok(Armed::Asleep);
+        }
+        let (input, output) = (Input::lock(self)?, Output::lock(self)?);
+        input.check();
+        output.check();
+        let all = [Direction::In, Direction::Out];
+        if all.iter().any(|ring| self.waiting(*ring).load(SeqCst) > 0 || self.watch(*ring).is_some()) {
+            return Ok(Armed::Busy);
+        }
+        for direction in all {
+            self.set_announced(direction, false);
+        }
+        self.signalled().store(0, SeqCst);
+        self.take_signals(MOST_SIGNALS);
+        Ok(Armed::Asleep)
     }
 
     /// Tells whether no other thread waits for one of the rings.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::relay::Mover;
 use end::End;
@@ -24,6 +24,22 @@ use taut_queue_pair::{Ends, Geometry, Memory, Region, Role, Status};
 const LEN: u64 = 16 << 20;
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_micros(100);
+
+/// Time after which a fabric makes its trouble, since the connection began or since the last time.
+const UNTIL_TROUBLE: Duration = Duration::from_millis(3);
+/// Time after which words are overwritten: both programs wait by then.
+const UNTIL_OVERWRITTEN: Duration = Duration::from_millis(300);
+
+/// The trouble that a fabric makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    None,
+    /// Programs get signals all the time, as from patrols of the real fabric, only more often.
+    Signals,
+    /// The word of both channels that says whether more bytes follow is overwritten, as by another
+    /// program of the guest, and both programs get a signal.
+    Overwrites,
+}
 
 /// One end of a connection: its number, and 0 for the connecting end or 1 for the accepted one.
 type Name = (u32, u32);
@@ -38,6 +54,8 @@ struct Shared {
     numbers: AtomicUsize,
     attached: AtomicUsize,
     left: AtomicUsize,
+    given_up: AtomicUsize,
+    trouble: Trouble,
 }
 
 /// A running fabric.
@@ -53,7 +71,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Fabric {
     /// Starts a fabric whose device and service are in a folder.
-    pub(crate) fn start(folder: &Path) -> Self {
+    pub(crate) fn start(folder: &Path, trouble: Trouble) -> Self {
         let (device, socket) = (folder.join("dax0.0"), folder.join("service.sock"));
         let file = File::options().read(true).write(true).create_new(true).open(&device).unwrap();
         file.set_len(LEN).unwrap();
@@ -68,6 +86,8 @@ impl Fabric {
             numbers: AtomicUsize::new(0),
             attached: AtomicUsize::new(0),
             left: AtomicUsize::new(0),
+            given_up: AtomicUsize::new(0),
+            trouble,
         });
         let listener = UnixListener::bind(&socket).unwrap();
         let serving = Arc::clone(&shared);
@@ -88,6 +108,11 @@ impl Fabric {
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.shared.attached.load(SeqCst), self.shared.left.load(SeqCst))
     }
+
+    /// Number of programs that have said that they cannot believe the words of their channel.
+    pub(crate) fn given_up(&self) -> usize {
+        self.shared.given_up.load(SeqCst)
+    }
 }
 
 impl Mover for Fabric {
@@ -101,7 +126,17 @@ impl Mover for Fabric {
     fn connect(&self, number: u32, client: UnixStream, server: UnixStream) {
         let shared = Arc::clone(&self.shared);
         let mut ends = [End::new(client), End::new(server)];
+        let mut next_trouble = match shared.trouble {
+            Trouble::None => None,
+            Trouble::Signals => Some(Instant::now()),
+            Trouble::Overwrites => Some(Instant::now() + UNTIL_OVERWRITTEN),
+        };
         loop {
+            if next_trouble.is_some_and(|at| at <= Instant::now()) {
+                let overwrites = shared.trouble == Trouble::Overwrites;
+                ends.iter().for_each(|end| end.trouble(overwrites));
+                next_trouble = (!overwrites).then(|| Instant::now() + UNTIL_TROUBLE);
+            }
             let mut attached: Option<usize> = None;
             for (side, end) in ends.iter_mut().enumerate() {
                 let asked = locked(&shared.asked).insert((number, side as u32), None);
@@ -112,6 +147,7 @@ impl Mover for Fabric {
                 if end.take_bells() {
                     shared.left.fetch_add(1, SeqCst);
                 }
+                shared.given_up.fetch_add(end.take_given_up(), SeqCst);
             }
             // The end of the other direction may have been told by packets only.
             if let Some(end) = attached.and_then(|side| ends.get_mut(side)) {

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, Trouble};
 use crate::relay::Relay;
 use crate::{LONGEST, LOOPBACK, built, map, run, stderr, stdout};
 
@@ -38,7 +38,7 @@ fn iperf3_measures_by_rings() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let fabric = Arc::new(Fabric::start(folder.path()));
+    let fabric = Arc::new(Fabric::start(folder.path(), Trouble::None));
     let _relay = Relay::start_with(&folder.path().join("vm.sock"), Some(fabric.clone() as _));
     let path = map(folder.path(), LOOPBACK);
     let iperf3 = |arguments: &[&str]| {
@@ -87,7 +87,7 @@ fn rings_need_no_system_calls() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let fabric = Arc::new(Fabric::start(folder.path()));
+    let fabric = Arc::new(Fabric::start(folder.path(), Trouble::None));
     let _relay = Relay::start_with(&folder.path().join("vm.sock"), Some(fabric.clone() as _));
     let path = map(folder.path(), LOOPBACK);
     let traced = |name: &str, arguments: &[&str]| {

@@ -17,7 +17,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use fabric::Fabric;
+use fabric::{Fabric, Trouble};
 use relay::Relay;
 use taut_tests::{Prerequisite, require};
 
@@ -94,14 +94,17 @@ fn same_as_tcp(scenario: &str, connections: std::ops::RangeInclusive<usize>) {
     }
     let expected = stdout(&run(program(scenario)));
     assert!(!expected.is_empty());
-    for way in [By::Packets, By::Gathering, By::Rings] {
+    for way in [By::Packets, By::Gathering, By::Rings, By::SignalledRings] {
+        let by_rings = matches!(way, By::Rings | By::SignalledRings);
         if way != By::Gathering && ONLY_GATHERED.contains(&scenario)
-            || way == By::Rings && NOT_BY_RINGS.contains(&scenario)
+            || by_rings && NOT_BY_RINGS.contains(&scenario)
+            || way == By::SignalledRings && !BY_RINGS.contains(&scenario)
         {
             continue;
         }
         let folder = tempfile::tempdir().unwrap();
-        let fabric = (way == By::Rings).then(|| Arc::new(Fabric::start(folder.path())));
+        let trouble = if way == By::SignalledRings { Trouble::Signals } else { Trouble::None };
+        let fabric = by_rings.then(|| Arc::new(Fabric::start(folder.path(), trouble)));
         let relay = Relay::start_with(&folder.path().join("vm.sock"), fabric.clone().map(|it| it as _));
         let mut command = preloaded(scenario, &map(folder.path(), LOOPBACK));
         if way == By::Gathering {
@@ -119,6 +122,7 @@ fn same_as_tcp(scenario: &str, connections: std::ops::RangeInclusive<usize>) {
             let (attached, _) = fabric.counts();
             let most = relayed * 2;
             assert!(attached <= most, "{attached} attached ends of {most}");
+            assert_eq!(fabric.given_up(), 0);
             assert!(attached > 0 || !BY_RINGS.contains(&scenario), "{scenario} is not about rings");
         }
     }
@@ -130,6 +134,8 @@ enum By {
     Packets,
     Gathering,
     Rings,
+    /// As `Rings`, with signals that have no reason.
+    SignalledRings,
 }
 
 /// Scenarios in which another program has to know the peer of a connection. The names of the
@@ -137,7 +143,7 @@ enum By {
 const NOT_BY_RINGS: [&str; 1] = ["another_program_inherits"];
 
 /// Scenarios that move bytes, so that connections must get channels.
-const BY_RINGS: [&str; 25] = [
+const BY_RINGS: [&str; 26] = [
     "bulk_and_half_close",
     "flags_of_recv",
     "pieces",
@@ -163,6 +169,7 @@ const BY_RINGS: [&str; 25] = [
     "receives_are_interrupted",
     "unused_entries_of_poll",
     "select_beyond_its_usual_size",
+    "poll_for_the_end_only",
 ];
 
 /// Scenarios that are as with TCP only if small writes are gathered.
@@ -287,6 +294,7 @@ same_as_tcp! {
     receives_are_interrupted 1..=1;
     unused_entries_of_poll 1..=1;
     select_beyond_its_usual_size 2..=2;
+    poll_for_the_end_only 1..=1;
 }
 
 /// Scenarios about what only `AF_VSOCK` carries. `tests/tests/guest/preload.rs` runs them.
@@ -309,6 +317,21 @@ fn unsupported_sockets_stay_tcp_with_a_message() {
         assert!(said.contains(why) && said.contains("\nhint: "), "{scenario}: {said}");
         assert_eq!(relay.connections(), 0);
     }
+}
+
+/// A read that waits fails, and is not taken for the end of the stream.
+#[test]
+fn a_program_whose_words_were_overwritten_is_told_of_a_reset() {
+    let folder = tempfile::tempdir().unwrap();
+    let fabric = Arc::new(Fabric::start(folder.path(), Trouble::Overwrites));
+    let _relay = Relay::start_with(&folder.path().join("vm.sock"), Some(Arc::clone(&fabric) as _));
+    let mut command = preloaded("overwritten", &map(folder.path(), LOOPBACK));
+    command.env("TAUT_VMCI_RINGS", "1").env("TAUT_VMCI_RINGS_TRIAL", fabric.variable());
+    assert_eq!(
+        stdout(&run(command)),
+        "Err(\"Connection reset by peer (os error 104)\")\nOk(0)\nErr(\"EPIPE\")\n"
+    );
+    assert!(fabric.given_up() > 0);
 }
 
 /// Two processes accept TCP connections from a socket, and one of them also accepts VMCI

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, Trouble};
 use crate::relay::Relay;
 use crate::{LONGEST, built, program, run_within, stderr, stdout};
 
@@ -17,9 +17,9 @@ fn number(line: &str, before: &str, after: &str) -> u64 {
     rest.split_once(after).unwrap_or_else(|| panic!("{line}")).0.parse().unwrap()
 }
 
-fn compare(rings: bool, operations: u64, seed: u64) {
+fn compare(rings: Option<Trouble>, operations: u64, seed: u64) {
     let folder = tempfile::tempdir().unwrap();
-    let fabric = rings.then(|| Arc::new(Fabric::start(folder.path())));
+    let fabric = rings.map(|trouble| Arc::new(Fabric::start(folder.path(), trouble)));
     let relay = Relay::start_with(&folder.path().join("vm.sock"), fabric.clone().map(|it| it as _));
     let text = "127.0.0.1:* -> unix SOCKET\nlisten 127.0.0.1:* -> unix SOCKET\npatience 5000 ms\n";
     let mut command = program("model");
@@ -34,7 +34,7 @@ fn compare(rings: bool, operations: u64, seed: u64) {
     let output = run_within(command, limit);
     let said = stdout(&output);
     let summary = said.lines().find(|line| line.starts_with("model: ")).unwrap_or_else(|| panic!("{said}"));
-    println!("{}: {summary}", if rings { "rings" } else { "packets" });
+    println!("{}: {summary}", if rings.is_some() { "rings" } else { "packets" });
     assert_eq!(number(summary, " connections, ", " differences"), 0, "{said}");
     assert!(number(summary, "model: ", " operations") >= operations, "{summary}");
     assert!(!said.contains(": differs."), "{said}");
@@ -57,12 +57,17 @@ fn operations() -> u64 {
 
 #[test]
 fn operations_are_the_same_by_rings_and_by_tcp() {
-    compare(true, operations(), 1);
+    compare(Some(Trouble::None), operations(), 1);
+}
+
+#[test]
+fn signals_without_a_reason_change_nothing() {
+    compare(Some(Trouble::Signals), OPERATIONS.min(operations()), 4);
 }
 
 #[test]
 fn operations_are_the_same_by_packets_and_by_tcp() {
-    compare(false, OPERATIONS.min(operations()), 2);
+    compare(None, OPERATIONS.min(operations()), 2);
 }
 
 /// The comparison itself: by TCP, both are the same.

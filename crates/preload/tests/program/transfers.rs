@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, Trouble};
 use crate::relay::Relay;
 use crate::{built, run, stderr, stdout};
 
@@ -34,7 +34,7 @@ fn transfer(way: &str, peer_way: &str) -> Option<[bool; 2]> {
     let is_logged = ![way, peer_way].contains(&"stderr");
     let log = if is_logged { "1" } else { "0" };
     let folder = tempfile::tempdir().unwrap();
-    let fabric = Arc::new(Fabric::start(folder.path()));
+    let fabric = Arc::new(Fabric::start(folder.path(), Trouble::None));
     let _relay = Relay::start_with(&folder.path().join("vm.sock"), Some(fabric.clone() as _));
     let map = crate::map(folder.path(), crate::LOOPBACK);
     let command = |words: &[&str]| {

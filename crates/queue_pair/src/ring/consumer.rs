@@ -17,7 +17,7 @@ pub struct Consumer<M = Arc<Memory>> {
     channel: Channel<M>,
     direction: Direction,
     bytes: RingBytes<M>,
-    /// Own position: bytes taken, modulo 2^32. Never read back from shared memory.
+    /// Own position: bytes taken, modulo 2^32. Never taken from shared memory.
     tail: u32,
     /// Position that the other side has been told.
     published: u32,
@@ -223,11 +223,19 @@ impl<M: Borrow<Memory> + Clone> Consumer<M> {
         self.waiter.is_waiting()
     }
 
-    /// Returns an error if a word that this end writes has another value than it has written: then
-    /// the other side may wait for a change that it has not seen, or has not been seen to wait.
+    /// Returns an error if the position in the channel is not the one that this end has told: then
+    /// the other side may wait for room that is there.
+    pub fn check_position(&self) -> Result<(), Hostile> {
+        let tail = self.direction.tail();
+        unchanged(tail, self.published, self.channel.load(tail))
+    }
+
+    /// As [`Self::check_position`], and also returns an error if the number of the wait is not the
+    /// one that this end has announced: then the other side may not know that this end waits. Only
+    /// for a party whose words no earlier user of the channel can still write.
     pub fn check_own_words(&self) -> Result<(), Hostile> {
-        let (tail, wait) = (self.direction.tail(), self.direction.bytes_wait());
-        unchanged(tail, self.published, self.channel.load(tail))?;
+        self.check_position()?;
+        let wait = self.direction.bytes_wait();
         unchanged(wait, self.waiter.number(), self.channel.load(wait))
     }
 }

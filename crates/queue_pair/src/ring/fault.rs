@@ -62,7 +62,7 @@ pub enum Hostile {
         /// Value found.
         value: u32,
     },
-    /// A word that only this side writes has another value than it has written.
+    /// A word that only this side writes has another value than this side has written.
     #[error("the word {word} is {found} instead of {written}: another program has overwritten it")]
     Overwritten {
         /// The word.

@@ -17,7 +17,7 @@ pub struct Producer<M = Arc<Memory>> {
     channel: Channel<M>,
     direction: Direction,
     bytes: RingBytes<M>,
-    /// Own position: bytes written, modulo 2^32. Never read back from shared memory.
+    /// Own position: bytes written, modulo 2^32. Never taken from shared memory.
     head: u32,
     /// Position that the other side has been told.
     published: u32,
@@ -203,11 +203,19 @@ impl<M: Borrow<Memory> + Clone> Producer<M> {
         self.waiter.is_waiting()
     }
 
-    /// As [`Consumer::check_own_words`]. `end` is how this end has finished.
-    pub fn check_own_words(&self, end: End) -> Result<(), Hostile> {
-        let (head, wait) = (self.direction.head(), self.direction.room_wait());
+    /// Returns an error if the position in the channel, or its end word, is not what this end has
+    /// told: then the other side may wait for bytes that are there. `end` is how this end has
+    /// finished.
+    pub fn check_position(&self, end: End) -> Result<(), Hostile> {
+        let (head, last) = (self.direction.head(), self.direction.end());
         unchanged(head, self.published, self.channel.load(head))?;
-        unchanged(self.direction.end(), end.number(), self.channel.load(self.direction.end()))?;
+        unchanged(last, end.number(), self.channel.load(last))
+    }
+
+    /// As [`Self::check_position`] and [`Consumer::check_own_words`].
+    pub fn check_own_words(&self, end: End) -> Result<(), Hostile> {
+        self.check_position(end)?;
+        let wait = self.direction.room_wait();
         unchanged(wait, self.waiter.number(), self.channel.load(wait))
     }
 }

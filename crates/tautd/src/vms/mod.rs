@@ -28,9 +28,11 @@ use taut_api::fabric::counters::MAX_PORTS;
 use taut_api::link::WantedLink;
 use taut_api::machine::DiskLimits;
 use taut_api::vm::VmKind;
-use taut_api::{MacAddr, Name};
+use taut_api::{Bytes, MacAddr, Name};
 use taut_host::kernel::namespace;
+use taut_host::kernel::topology::huge_memory;
 use taut_plan::facts::{MachineSeen, MachineSize, VmSeen};
+use taut_plan::placement::numa::PromisedPages;
 use taut_vm::launch::{RunPaths, private_socket};
 
 use crate::confine::{Confiner, is_program};
@@ -258,6 +260,19 @@ impl Vms {
     pub(crate) fn starting(&self) -> Vec<(Name, u32, io::Result<OwnedFd>)> {
         let starts = self.running.iter().filter(|(_, vm)| vm.facts.kind == VmKind::Qemu && !vm.facts.ready);
         starts.map(|(name, vm)| (name.clone(), vm.process.pid(), vm.process.watch())).collect()
+    }
+
+    /// Returns the huge pages that QEMUs which have not finished starting have not taken yet.
+    pub(crate) fn promised_pages(&self) -> Vec<PromisedPages> {
+        let starts = self.running.values().filter(|vm| vm.facts.kind == VmKind::Qemu && !vm.facts.ready);
+        let promised = |vm: &Running| {
+            let place = start::seen(&vm.facts.tuning.memory);
+            let all = vm.facts.size.filter(|_| place.huge)?.memory;
+            let taken = huge_memory(Path::new("/"), vm.process.pid());
+            let nodes = place.nodes.into_iter().flatten().collect();
+            Some(PromisedPages { nodes, size: Bytes(all.0.saturating_sub(taken.0)) })
+        };
+        starts.filter_map(promised).collect()
     }
 
     /// Cleans up after a VM's process and returns how it ended; `None` while it runs. The thread of

@@ -146,5 +146,5 @@ fn the_memory_is_placed_as_the_guests() {
     tuning.memory.host_nodes[0] = 0b101;
     let tuned = memory(40, Bytes::mib(18), &tuning);
     assert_eq!(tuned["prealloc"], true);
-    assert_eq!((&tuned["host-nodes"], &tuned["policy"]), (&json!([0, 2]), &json!("bind")));
+    assert_eq!((&tuned["host-nodes"], &tuned["policy"]), (&json!([0, 2]), &json!("preferred")));
 }

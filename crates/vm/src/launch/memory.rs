@@ -16,8 +16,8 @@ pub struct MemoryTuning {
     pub huge: bool,
     /// Number of NUMA nodes that the guest sees. With 0 and 1 it sees no NUMA.
     pub virtual_nodes: u8,
-    /// For each node of the guest, a mask of the host's nodes that it is bound to; 0 means any
-    /// node.
+    /// For each node of the guest, a mask of the host's nodes from which its memory comes as long
+    /// as they have room; 0 means any node.
     pub host_nodes: [u64; PlacementSpec::MOST_NODES as usize],
 }
 
@@ -74,7 +74,8 @@ pub(super) fn allocation(tuning: &Tuning, node: usize) -> String {
         settings += &format!(",host-nodes={host}");
     }
     if nodes != 0 {
-        settings += ",policy=bind";
+        // With `bind`, the kernel would end the VM once these nodes are full.
+        settings += ",policy=preferred";
     }
     settings
 }
@@ -111,7 +112,7 @@ mod tests {
         assert_eq!(
             text(&plain, &tuned),
             "-machine q35,dump-guest-core=off,memory-backend=mem0,mem-merge=off\n-smp 2\n-m 256M\n\
-             -object memory-backend-memfd,id=mem0,size=268435456,share=on,seal=on,dump=off,hugetlb=on,hugetlbsize=2M,prealloc=on,host-nodes=0,host-nodes=2,policy=bind\n"
+             -object memory-backend-memfd,id=mem0,size=268435456,share=on,seal=on,dump=off,hugetlb=on,hugetlbsize=2M,prealloc=on,host-nodes=0,host-nodes=2,policy=preferred\n"
         );
         let mut memory = MemoryTuning::default();
         memory.host_nodes[1] = 1;
@@ -121,7 +122,7 @@ mod tests {
             "-machine q35,dump-guest-core=off\n-smp 5\n-m 250M\n\
              -object memory-backend-memfd,id=mem0,size=130023424,share=on,seal=on,dump=off\n\
              -numa node,nodeid=0,cpus=0-1,memdev=mem0\n\
-             -object memory-backend-memfd,id=mem1,size=132120576,share=on,seal=on,dump=off,host-nodes=0,policy=bind\n\
+             -object memory-backend-memfd,id=mem1,size=132120576,share=on,seal=on,dump=off,host-nodes=0,policy=preferred\n\
              -numa node,nodeid=1,cpus=2-4,memdev=mem1\n"
         );
     }

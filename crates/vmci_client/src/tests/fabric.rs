@@ -114,7 +114,8 @@ impl Fabric {
 
     fn order(&self, order: Order) {
         self.orders.send(order).unwrap();
-        (&self.kick).write_all(&[0]).unwrap();
+        // The thread may have ended already, if the order was to do so.
+        let _ = (&self.kick).write_all(&[0]);
     }
 }
 

@@ -8,12 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use taut_queue_pair::message::AttachAnswer;
-use taut_queue_pair::{Channel, Direction, Status, Word};
+use taut_queue_pair::{Channel, Status, Word};
 
 use super::attach::Canned;
 use super::fabric::Device;
 use super::{NEVER, Random, USUAL};
-use crate::{Attached, Interest};
+use crate::{Attached, Interest, Ready};
 
 const WAIT: Duration = Duration::from_millis(20);
 /// Far above the time that a wait of [`WAIT`] takes on a loaded machine.
@@ -155,19 +155,61 @@ fn random_words_never_hang_and_never_panic() {
     }
 }
 
-/// A wait whose words were overwritten might never end.
+/// Another direction than the one that is waited for may be the one that was overwritten.
 #[test]
-fn a_call_that_is_about_to_sleep_finds_that_own_words_were_overwritten() {
-    for word in [Word::OutHead, Word::InTail, Word::OutRoomWait, Word::InBytesWait, Word::OutEnd] {
-        let victim = Victim::new(USUAL);
-        while victim.attached.try_write(&[1; 4096]).is_ok() {}
-        assert_eq!((victim.read(), victim.write()), (Err(ErrorKind::TimedOut), Err(ErrorKind::TimedOut)));
-        victim.channel.store(word, victim.channel.load(word) ^ 1);
-        let error = if word.direction() == Direction::In { victim.read() } else { victim.write() };
-        assert_eq!(error, Err(ErrorKind::InvalidData), "{word}");
-        let error = victim.attached.try_read(&mut [0; 1]).unwrap_err().to_string();
-        assert!(error.contains(&word.to_string()), "{error}");
+fn a_call_that_wakes_up_finds_that_own_positions_were_overwritten() {
+    for word in [Word::OutHead, Word::InTail, Word::OutEnd] {
+        for by in 0..3 {
+            let victim = Victim::new(USUAL);
+            while victim.attached.try_write(&[1; 4096]).is_ok() {}
+            let timed_out = Err(ErrorKind::TimedOut);
+            assert_eq!((victim.read(), victim.write()), (timed_out, timed_out));
+            assert!(!victim.attached.arm(Interest::BOTH).any());
+            victim.channel.store(word, victim.channel.load(word) ^ 1);
+            let ready = match by {
+                0 => victim.read().unwrap_err(),
+                1 => victim.write().unwrap_err(),
+                _ if victim.attached.disarm(Interest::BOTH) == (Ready { readable: true, writable: true }) => {
+                    victim.read().unwrap_err()
+                }
+                _ => panic!("{word} is not found at the end of a wait"),
+            };
+            assert_eq!(ready, ErrorKind::InvalidData, "{word}");
+            let error = victim.attached.try_read(&mut [0; 1]).unwrap_err().to_string();
+            assert!(error.contains(&word.to_string()), "{error}");
+        }
     }
+}
+
+/// The next announcement repairs the number. An earlier owner of the channel may have written it.
+#[test]
+fn an_overwritten_number_of_a_wait_is_announced_anew() {
+    let victim = Victim::new(USUAL);
+    while victim.attached.try_write(&[1; 4096]).is_ok() {}
+    for word in [Word::OutRoomWait, Word::InBytesWait] {
+        for found in [0, 1, 77, u32::MAX] {
+            victim.channel.store(word, found);
+            assert!(!victim.attached.arm(Interest::BOTH).any());
+            let announced = victim.channel.load(word);
+            assert!(!announced.is_multiple_of(2), "{word} {announced}");
+            assert!(!victim.attached.disarm(Interest::BOTH).any());
+        }
+    }
+}
+
+/// The channel may be another connection's by then.
+#[test]
+fn a_program_that_has_lost_its_channel_announces_nothing() {
+    let victim = Victim::new(NEVER);
+    while victim.attached.try_write(&[1; 4096]).is_ok() {}
+    victim.channel.store(Word::InHead, 1 << 30);
+    assert_eq!(victim.read(), Err(ErrorKind::InvalidData));
+    for word in [Word::OutRoomWait, Word::InBytesWait] {
+        victim.channel.store(word, 8);
+    }
+    let _ = (victim.read(), victim.write(), victim.attached.arm(Interest::BOTH));
+    let _ = victim.attached.disarm(Interest::BOTH);
+    assert_eq!([Word::OutRoomWait, Word::InBytesWait].map(|word| victim.channel.load(word)), [8, 8]);
 }
 
 /// Calls that do not sleep never read the words that only the guest writes.

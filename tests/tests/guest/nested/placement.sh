@@ -92,6 +92,11 @@ fact "vCPUs run anywhere again" may_run "0-3 and 0-3"
 taut vm set fw --numa-nodes 0
 fact "memory follows to node 0" on_node 0
 taut vm stop fw --force 2>/dev/null
+# Node 1 has less than 640 MiB: the kernel has taken some.
+taut vm set fw --memory 640MiB --numa-nodes 1 && taut vm start fw
+fact "a VM that is larger than its node starts" sh -c 'grep memfd /proc/$(ps -C qemu-system-x86_64 -o pid= | tr -d " ")/numa_maps | grep -q dirty=163840'
+fact "most of its memory is on that node" sh -c '[ "$(grep memfd /proc/$(ps -C qemu-system-x86_64 -o pid= | tr -d " ")/numa_maps | sed "s/.* N1=//; s/ .*//")" -gt 100000 ]'
+taut vm stop fw --force 2>/dev/null
 fact "groups, partitions and C-states are as before" as_before
 taut shutdown 2>/dev/null
 echo "finished"

@@ -107,7 +107,7 @@ impl VsockSwitch {
     pub(crate) fn on_event(&mut self, source: EventSource, flags: EventFlags, now: Instant) {
         self.now = now;
         match source {
-            EventSource::Waker => {}
+            EventSource::Waker | EventSource::Timer => {}
             EventSource::TransmitKick(guest) => self.on_transmit_kick(guest, now),
             EventSource::ReceiveKick(guest) => self.on_receive_kick(guest),
             EventSource::Listener(guest) => self.accept_clients(guest, now),

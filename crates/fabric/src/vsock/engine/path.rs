@@ -142,7 +142,7 @@ impl VsockSwitch {
             self.on_shutdown_of_attached(id, side);
         }
         if leaves {
-            self.end_control(id);
+            self.leave_by_control(FlowId { connection: id, from: side }, guest);
         }
         if actions.rare.any() {
             self.carry_out_rare(id, actions.rare);

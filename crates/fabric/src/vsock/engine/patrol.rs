@@ -1,17 +1,17 @@
 //! Patrols: the fabric looks at each attached end now and then, although no bell has come.
 //!
-//! Any program of a guest that may map the region can write into it. If it overwrites a number by
-//! which one side announces a wait, the other side does not send the bell or the signal, and both
-//! wait for ever. If it overwrites a position, one side waits for bytes, or for room, that the other
-//! one has shown already. A patrol ends such a wait within two periods ([`PERIOD`]):
+//! Any program of a guest that may map the region can write into it. If such a program overwrites a
+//! number by which one side announces a wait, the other side sends no bell or no signal, and both
+//! wait for ever. If it overwrites a position, one side waits for bytes, or for room, that the
+//! other one has shown already. Patrols end such waits:
 //!
 //! * a word of the fabric that has another value than the fabric has written resets the connection,
 //!   as impossible words of the program do;
 //! * bytes, or room, for which the program has sent no bell are found as if it had;
-//! * a program whose rings have not moved since the last patrol gets a signal, once: it checks its
-//!   own words then, and looks at its rings.
+//! * a program gets a signal if a position of one of its rings stands still. The program checks its
+//!   own words then, and looks at its rings. A connection at rest gets one such signal.
 //!
-//! [`PERIOD`]: Patrols::PERIOD
+//! [`Patrols`] has the times.
 
 use super::VsockSwitch;
 use crate::vsock::proto::{ChannelIdx, GuestIdx};
@@ -24,11 +24,14 @@ impl VsockSwitch {
         if !self.sched.patrols.is_due(self.now) {
             return;
         }
-        let ends = self.pairs.ends_behind(self.sched.patrols.last(), Patrols::MOST_ENDS);
+        // One more than is looked at tells whether there are more.
+        let mut ends = self.pairs.ends_behind(self.sched.patrols.last(), Patrols::MOST_ENDS + 1);
+        let has_more = ends.len() > Patrols::MOST_ENDS;
+        ends.truncate(Patrols::MOST_ENDS);
         for &(guest, channel) in &ends {
             self.patrol_end(guest, channel);
         }
-        let last = ends.last().filter(|_| ends.len() == Patrols::MOST_ENDS);
+        let last = ends.last().filter(|_| has_more);
         self.sched.patrols.done(last.copied(), self.pairs.attached(), self.now);
     }
 

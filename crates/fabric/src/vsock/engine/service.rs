@@ -7,7 +7,7 @@ use taut_queue_pair::{AttachAnswer, AttachRequest, Status};
 
 use super::VsockSwitch;
 use crate::vsock::proto::{Actions, Address, ConnId, FlowId, GuestIdx, Party, Side, SocketType, State};
-use crate::vsock::queue_pair::{AttachedEnd, CONTROL_CREDIT, Control, EndId, Taken};
+use crate::vsock::queue_pair::{AttachedEnd, CONTROL_CREDIT, Control, EndId, PairFault, Taken};
 
 impl VsockSwitch {
     /// Accepts the control connection that a guest has requested.
@@ -21,13 +21,16 @@ impl VsockSwitch {
     /// the end of the connection.
     pub(super) fn serve_control(&mut self, flow: FlowId, guest: GuestIdx) {
         let FlowId { connection: id, from } = flow;
-        let Taken { request, bell } = self.take_from_control(flow, guest);
+        let Taken { request, bell, gives_up } = self.take_from_control(flow, guest);
         if let Some(request) = request {
             self.answer(id, guest, &request);
         }
         let channel = self.pairs.control(id).and_then(|control| control.channel);
         if let Some(channel) = channel.filter(|_| bell) {
             self.on_bell(guest, channel);
+        }
+        if gives_up {
+            self.give_up(id, guest);
         }
         let Some(connection) = self.table.get_mut(id) else { return };
         let flow = &mut connection.flows[from];
@@ -47,6 +50,24 @@ impl VsockSwitch {
         }
     }
 
+    /// Has the program leave its channel at the end of a control connection. What it has sent
+    /// before is taken up: it may have given up.
+    pub(super) fn leave_by_control(&mut self, flow: FlowId, guest: GuestIdx) {
+        if self.take_from_control(flow, guest).gives_up {
+            self.give_up(flow.connection, guest);
+        }
+        self.end_control(flow.connection);
+    }
+
+    /// Resets the connection of a program that cannot believe the words of its channel.
+    fn give_up(&mut self, control: ConnId, guest: GuestIdx) {
+        let channel = self.pairs.control(control).and_then(|control| control.channel);
+        let of = channel.and_then(|channel| self.pairs.region(guest)?.end(channel)?.of);
+        if let Some(of) = of {
+            self.fail_end(guest, of, PairFault::GivenUp);
+        }
+    }
+
     /// Takes the waiting packets of a control connection, and queues news of credit if the guest
     /// has asked for it or has filled a quarter of the buffer since the last one.
     fn take_from_control(&mut self, FlowId { connection: id, from }: FlowId, guest: GuestIdx) -> Taken {
@@ -59,10 +80,14 @@ impl VsockSwitch {
         {
             let len = sender.slots.get(packet).len;
             let mut bytes = [0; REQUEST_LEN];
-            let lacks = control.lacks().min(len as usize);
-            let got = ring.queue.read(packet, 0, &mut bytes[..lacks]);
-            let Taken { request, bell } = control.take(&bytes[..got], len as usize);
-            all = Taken { request: all.request.or(request), bell: all.bell || bell };
+            let wanted = control.wanted().min(len as usize);
+            let got = ring.queue.read(packet, 0, &mut bytes[..wanted]);
+            let Taken { request, bell, gives_up } = control.take(&bytes[..got], len as usize);
+            all = Taken {
+                request: all.request.or(request),
+                bell: all.bell || bell,
+                gives_up: all.gives_up || gives_up,
+            };
             flow.offset = 0;
             flow.window.on_delivered(len);
             flow.window.credit.fwd_cnt = flow.window.sent;

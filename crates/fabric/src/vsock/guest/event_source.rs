@@ -7,6 +7,8 @@ use crate::vsock::proto::{ConnId, GuestIdx};
 pub(crate) enum EventSource {
     /// The control thread has changed something.
     Waker,
+    /// The thread's timer has ended.
+    Timer,
     /// A guest kicked its transmit ring: it has sent packets.
     TransmitKick(GuestIdx),
     /// A guest kicked its receive ring: it has provided buffers.
@@ -32,6 +34,7 @@ impl EventSource {
             Self::Listener(GuestIdx(guest)) => (4, guest),
             Self::Client(client) => (5, client),
             Self::Stream(ConnId(connection)) => (6, connection),
+            Self::Timer => (7, 0),
         };
         kind << 32 | number as u64
     }
@@ -46,6 +49,7 @@ impl EventSource {
             4 => Some(Self::Listener(GuestIdx(number))),
             5 => Some(Self::Client(number)),
             6 => Some(Self::Stream(ConnId(number))),
+            7 => Some(Self::Timer),
             _ => None,
         }
     }
@@ -59,6 +63,7 @@ mod tests {
     fn a_token_leads_back_to_its_source() {
         for source in [
             EventSource::Waker,
+            EventSource::Timer,
             EventSource::TransmitKick(GuestIdx(u32::MAX)),
             EventSource::ReceiveKick(GuestIdx(0)),
             EventSource::Listener(GuestIdx(7)),

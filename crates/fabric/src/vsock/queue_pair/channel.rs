@@ -22,17 +22,43 @@ impl EndId {
     }
 }
 
-/// Positions in both rings: bytes that the program has written into OUT and the fabric has taken,
-/// and bytes that the fabric has written into IN and the program has taken, all modulo 2³².
-type Positions = [u32; 4];
+/// Positions in a ring: the program's, and the fabric's. They count bytes modulo 2³².
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Positions {
+    theirs: u32,
+    own: u32,
+}
+
+/// What patrols have seen of a ring.
+#[derive(Debug, Default)]
+struct Patrolled {
+    /// Positions at the last patrol.
+    last: Option<Positions>,
+    /// Positions for which a patrol has signalled the program.
+    signalled: Option<Positions>,
+}
+
+impl Patrolled {
+    /// Takes up the present positions. Returns whether the program is to be signalled: one of them
+    /// stands still, and the program has not been signalled for them. A program at rest gets one
+    /// signal, and one whose own position stands still beside the fabric's one in each period.
+    fn must_signal(&mut self, now: Positions) -> bool {
+        let stands = self.last.is_some_and(|last| last.theirs == now.theirs || last.own == now.own);
+        self.last = Some(now);
+        let is_due = stands && self.signalled != Some(now);
+        if is_due {
+            self.signalled = Some(now);
+        }
+        is_due
+    }
+}
 
 /// What the other side may have missed, as a patrol has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Missed {
     /// The program has written bytes, or made room, and the fabric waits for its bell.
     pub(crate) bell: bool,
-    /// The program may wait for a signal: nothing has moved since the last patrol, and it has got
-    /// no signal for that.
+    /// The program may wait for a signal: a position stands still.
     pub(crate) signal: bool,
 }
 
@@ -56,9 +82,8 @@ pub(crate) struct AttachedEnd {
     pub(super) drains: bool,
     /// Tells this use of the channel from others of it.
     pub(crate) number: u64,
-    /// Where the last patrol has found the rings, and whether the program was signalled because
-    /// they had not moved.
-    patrolled: Option<(Positions, bool)>,
+    /// What patrols have seen of the rings OUT and IN.
+    patrolled: [Patrolled; 2],
 }
 
 impl AttachedEnd {
@@ -75,7 +100,7 @@ impl AttachedEnd {
             is_final: false,
             drains: false,
             number,
-            patrolled: None,
+            patrolled: Default::default(),
         }
     }
 
@@ -91,7 +116,8 @@ impl AttachedEnd {
     ) -> Result<Self, Hostile> {
         let Ends { producer, consumer } = Ends::resume(channel, Role::Fabric, Copying::Library)?;
         let (out, into) = (consumer, producer);
-        Ok(Self { out, into, of, control, announced, is_final, drains: false, number, patrolled: None })
+        let (drains, patrolled) = (false, Default::default());
+        Ok(Self { out, into, of, control, announced, is_final, drains, number, patrolled })
     }
 
     /// Tells whether this side of a connection is attached here.
@@ -126,9 +152,9 @@ impl AttachedEnd {
         let bell = has_bytes && self.out.is_waiting() || has_room && self.into.is_waiting();
         let (taken, written) = (self.out.position(), self.into.position());
         let unread = unread.map_or(0, |look| look.bytes);
-        let positions = [taken.wrapping_add(unread), taken, written, written.wrapping_sub(used)];
-        let before = self.patrolled.filter(|(before, _)| *before == positions);
-        self.patrolled = Some((positions, before.is_some()));
-        Ok(Missed { bell, signal: before.is_some_and(|(_, is_signalled)| !is_signalled) })
+        let [out, into] = &mut self.patrolled;
+        let in_out = out.must_signal(Positions { theirs: taken.wrapping_add(unread), own: taken });
+        let in_into = into.must_signal(Positions { theirs: written.wrapping_sub(used), own: written });
+        Ok(Missed { bell, signal: in_out || in_into })
     }
 }

@@ -1,11 +1,12 @@
 //! A control connection: the program's request, the answer, and signals to the program.
 //!
-//! The first bytes of the program are its request, all later ones are bells. The fabric's first
-//! bytes are the answer, all later ones are signals. A signal says "look at your rings", so while
-//! one waits to be delivered, another one would say nothing more.
+//! The first bytes of the program are its request, all later ones are bells; one value also says
+//! that the program gives its connection up. The fabric's first bytes are the answer, all later
+//! ones are signals. A signal says "look at your rings", so while one waits to be delivered,
+//! another one would say nothing more.
 
 use taut_queue_pair::AttachAnswer;
-use taut_queue_pair::message::{ANSWER_LEN, REQUEST_LEN};
+use taut_queue_pair::message::{ANSWER_LEN, GIVE_UP, REQUEST_LEN};
 
 use crate::vsock::proto::{ChannelIdx, Credit};
 
@@ -26,6 +27,8 @@ pub(crate) struct Taken {
     pub(crate) request: Option<[u8; REQUEST_LEN]>,
     /// There was at least one bell.
     pub(crate) bell: bool,
+    /// The program cannot believe the words of its channel.
+    pub(crate) gives_up: bool,
 }
 
 /// The state of a control connection.
@@ -46,20 +49,25 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Number of bytes that the request lacks. They must be read; later ones need not be.
-    pub(crate) fn lacks(&self) -> usize {
+    /// Number of bytes of a message that must be read: those that the request lacks, or the first
+    /// one.
+    pub(crate) fn wanted(&self) -> usize {
+        self.lacks().max(1)
+    }
+
+    fn lacks(&self) -> usize {
         REQUEST_LEN - self.gathered
     }
 
-    /// Takes up `len` bytes of the program. `bytes` are the first of them, as many as the request
-    /// lacks.
+    /// Takes up `len` bytes of the program. `bytes` are the first of them, as many as are wanted.
     pub(crate) fn take(&mut self, bytes: &[u8], len: usize) -> Taken {
         let lacks = self.lacks();
+        let gives_up = lacks == 0 && bytes.first() == Some(&GIVE_UP);
         let part = bytes.len().min(lacks);
         self.request[self.gathered..self.gathered + part].copy_from_slice(&bytes[..part]);
         self.gathered += part;
         let request = (part > 0 && self.lacks() == 0).then_some(self.request);
-        Taken { request, bell: len > lacks }
+        Taken { request, bell: len > lacks, gives_up }
     }
 
     /// Answers the request.

@@ -16,6 +16,9 @@ pub(crate) enum PairFault {
     /// The guest has taken back bytes of its ring, or room in it.
     #[error("the guest's position in the ring {0} went back")]
     WentBack(Direction),
+    /// The program says that it cannot believe the words of its channel.
+    #[error("its program gives up, since another program has overwritten words of the channel")]
+    GivenUp,
 }
 
 impl PairFault {
@@ -25,6 +28,8 @@ impl PairFault {
         let direction = match self {
             Self::Words(fault) => fault.direction(),
             Self::WentBack(direction) => direction,
+            // Told by the program, and found in no flow.
+            Self::GivenUp => Direction::Out,
         };
         match direction {
             Direction::Out => from,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use taut_queue_pair::layout::RegionLenError;
 use taut_queue_pair::memory::RegionError;
-use taut_queue_pair::{Channel, Geometry, Memory, Region};
+use taut_queue_pair::{Channel, Geometry, Memory, Region, Word};
 use thiserror::Error;
 
 use super::channel::AttachedEnd;
@@ -99,9 +99,14 @@ impl GuestRegion {
         }
         let memory = Memory::map(file.as_fd(), offset, len as usize).map_err(io::Error::from)?;
         let region = Region::new(Arc::new(memory), geometry)?;
-        let channels = (0..geometry.channels()).map(ChannelIdx);
-        let (ends, free) = (channels.clone().map(|_| None).collect(), channels.collect());
-        Ok(Self { region, file: id, place, ends, free, newest: 0 })
+        let channels: Vec<_> = (0..geometry.channels()).map(ChannelIdx).collect();
+        let ends = channels.iter().map(|_| None).collect();
+        let mut this = Self { region, file: id, place, ends, free: VecDeque::new(), newest: 0 };
+        // A program that has not noticed yet that an earlier fabric is gone may write into its
+        // former channel.
+        let (used, unused): (Vec<_>, Vec<_>) = channels.into_iter().partition(|&it| this.was_used(it));
+        this.free = unused.into_iter().chain(used).collect();
+        Ok(this)
     }
 
     fn file_id(file: &OwnedFd) -> io::Result<FileId> {
@@ -117,6 +122,12 @@ impl GuestRegion {
     /// The channel with a number, for an end that is attached or is to be.
     fn channel(&self, channel: ChannelIdx) -> Option<Channel> {
         self.region.channel(channel.0)
+    }
+
+    /// Tells whether a channel has been used since its memory was made.
+    fn was_used(&self, channel: ChannelIdx) -> bool {
+        let channel = self.channel(channel);
+        channel.is_some_and(|channel| Word::ALL.into_iter().any(|word| channel.load(word) != 0))
     }
 
     /// Uses a free channel for an end that `attach` makes; `None` if there is no free one.
@@ -214,6 +225,21 @@ mod tests {
         let (same, duplicate) = (place(2 * MIB, 4 * MIB), one.try_clone().unwrap());
         assert!(region.is(&one, same) && region.is(&duplicate, same) && !region.is(&other, same));
         assert!(!region.is(&one, place(2 * MIB, 8 * MIB)) && !region.is(&one, place(4 * MIB, 4 * MIB)));
+    }
+
+    #[test]
+    fn channels_of_an_earlier_fabric_are_used_last() {
+        let file = memfd_create("region", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, 4 << 20).unwrap();
+        fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+        let map =
+            || GuestRegion::map(&file, RegionPlace { offset: 0, len: 4 << 20, ring_len: None }).unwrap();
+        let earlier = map();
+        for (channel, word) in [(0, Word::OutHead), (1, Word::InBytesWait), (5, Word::InEnd)] {
+            earlier.channel(ChannelIdx(channel)).unwrap().store(word, 2);
+        }
+        let free: Vec<_> = map().free.into_iter().map(|channel| channel.0).collect();
+        assert_eq!((free.len(), &free[..4], &free[28..]), (31, &[2, 3, 4, 6][..], &[0, 1, 5][..]));
     }
 
     #[test]

@@ -31,6 +31,15 @@ impl VsockSwitch {
         }
     }
 
+    /// The words that the fabric writes have its values, unless a guest overwrites them.
+    #[cfg(test)]
+    pub(crate) fn check_own_words(&self) {
+        for (guest, channel, end) in self.pairs.ends() {
+            let words = end.out.check_own_words().and(end.into.check_own_words(end.announced));
+            assert_eq!(words, Ok(()), "{guest:?} {channel:?}");
+        }
+    }
+
     /// Each channel in use belongs to a connection that names it, or to a control connection.
     fn check_channels(&self) {
         let mut attached = 0;

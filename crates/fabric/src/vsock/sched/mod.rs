@@ -111,12 +111,12 @@ impl Schedule {
         self.polling.is_idle() && self.turns.is_idle()
     }
 
-    /// Returns the time until something is due.
+    /// Returns the time until something is due. The thread has a timer for patrols.
     pub(crate) fn until_due(&self, now: Instant) -> Duration {
-        let Self { turns, patrols, half_open, deferred, starving, .. } = self;
-        let looks = [turns.pace.next_look(), patrols.next()];
-        let times = [turns.next_release(), half_open.next_sweep(), deferred.next(), starving.next()];
-        let next = times.into_iter().chain(looks).flatten().min();
+        let Self { turns, half_open, deferred, starving, .. } = self;
+        let looks = turns.pace.next_look();
+        let times = [turns.next_release(), looks, half_open.next_sweep(), deferred.next(), starving.next()];
+        let next = times.into_iter().flatten().min();
         next.map_or(FOREVER, |next| next.saturating_duration_since(now))
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! The VM's control group (see [`super::group_name`]) gets a threaded subgroup `vcpus`, while
 //! QEMU's other threads stay in the group itself. The group is no partition, so this needs a kernel
-//! with `cpuset.cpus.exclusive` (Linux 6.7). Idle SMT siblings are in the partition and run
-//! nothing.
+//! with `cpuset.cpus.exclusive` (Linux 6.7). Up to 6.10, a group can keep only those pCPUs from its
+//! siblings that its `cpuset.cpus` lists; so the VM's group lists all pCPUs there. Idle SMT
+//! siblings are in the partition and run nothing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,10 +18,14 @@ use crate::kernel::list;
 
 /// Name of the subgroup of a VM's vCPUs.
 const VCPUS: &str = "vcpus";
+/// File of the pCPUs that a group's tasks may run on; empty for those of the group above.
+const CPUS: &str = "cpuset.cpus";
 /// File of the pCPUs that a group keeps from its siblings.
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 /// File of a group's kind: `member`, `root`, `isolated`, or `isolated invalid (why)`.
 const PARTITION: &str = "cpuset.cpus.partition";
+/// The kind of a partition whose pCPUs no other task uses and the scheduler does not balance.
+const ISOLATED: &str = "isolated";
 /// File of a threaded group's threads.
 const THREADS: &str = "cgroup.threads";
 
@@ -28,6 +33,8 @@ const THREADS: &str = "cgroup.threads";
 #[derive(Debug, Clone)]
 pub(crate) struct Partitions {
     scope: PathBuf,
+    /// All pCPUs that the host can have, as a list; empty if it does not tell.
+    possible: String,
 }
 
 impl Partitions {
@@ -41,7 +48,9 @@ impl Partitions {
             let text = fs::read_to_string(folder.join("cgroup.controllers")).unwrap_or_default();
             text.split_whitespace().any(|name| name == "cpuset")
         };
-        scope.into_iter().find(has).map(|scope| Self { scope })
+        let possible = fs::read_to_string(root.join("sys/devices/system/cpu/possible")).unwrap_or_default();
+        let possible = possible.trim_end().to_owned();
+        scope.into_iter().find(has).map(|scope| Self { scope, possible })
     }
 
     /// Returns the pCPUs that no partition has taken.
@@ -71,8 +80,7 @@ impl Partitions {
         // The order matters: a group with processes accepts only threaded controllers, and those
         // only once it has a threaded subgroup.
         put(&vcpus.join("cgroup.type"), "threaded")?;
-        let on = fs::read_to_string(group.join("cgroup.subtree_control")).unwrap_or_default();
-        if !on.split_whitespace().any(|name| name.trim_start_matches('+') == "cpuset") {
+        if !divides_cpusets(&group) {
             fs::write(group.join("cgroup.subtree_control"), "+cpuset")?;
         }
         if !knows_exclusive(&group) {
@@ -81,29 +89,37 @@ impl Partitions {
                  from 6.7 on",
             ));
         }
-        put(&group.join(EXCLUSIVE), &list)?;
-        put(&vcpus.join("cpuset.cpus"), &list)?;
-        put(&vcpus.join(EXCLUSIVE), &list)?;
-        put(&vcpus.join(PARTITION), "isolated")?;
-        let state = fs::read_to_string(vcpus.join(PARTITION))?;
-        if state.trim_end() != "isolated" {
-            return Err(io::Error::other(format!("the kernel says of its partition: {}", state.trim_end())));
+        let mut state = isolate(&group, &vcpus, &list)?;
+        if state != ISOLATED && !self.possible.is_empty() && is_blank(&group.join(CPUS)) {
+            // Numbers that the kernel has refused once are considered anew only once they change.
+            put(&vcpus.join(PARTITION), "member")?;
+            clear(&vcpus.join(EXCLUSIVE))?;
+            clear(&group.join(EXCLUSIVE))?;
+            put(&group.join(CPUS), &self.possible)?;
+            state = isolate(&group, &vcpus, &list)?;
+        }
+        if state != ISOLATED {
+            return Err(io::Error::other(format!("the kernel says of its partition: {state}")));
         }
         admit_only(&vcpus, THREADS, tids, &group)
     }
 
     /// Removes the partitions of all processes that a VM had; the threads join the group above.
+    /// Goes on where an earlier call was interrupted.
     pub(crate) fn release(&self, vm: &Name) -> io::Result<()> {
         for group in self.groups(vm) {
             let vcpus = group.join(VCPUS);
-            if !vcpus.exists() {
-                continue;
+            if vcpus.exists() {
+                // Gives the pCPUs back first: no thread can move into a group that has none.
+                let _ = fs::write(vcpus.join(PARTITION), "member");
+                dissolve(&vcpus, THREADS, &[&group])?;
             }
-            // Gives the pCPUs back first: no thread can move into a group that has none.
-            let _ = fs::write(vcpus.join(PARTITION), "member");
-            dissolve(&vcpus, THREADS, &[&group])?;
-            let _ = fs::write(group.join(EXCLUSIVE), "\n");
-            fs::write(group.join("cgroup.subtree_control"), "-cpuset")?;
+            for file in [EXCLUSIVE, CPUS] {
+                let _ = clear(&group.join(file));
+            }
+            if divides_cpusets(&group) {
+                fs::write(group.join("cgroup.subtree_control"), "-cpuset")?;
+            }
         }
         Ok(())
     }
@@ -118,6 +134,32 @@ impl Partitions {
             .map(|entry| entry.path())
             .collect()
     }
+}
+
+/// Makes the group of a VM's vCPUs an isolated partition with the pCPUs of a list. Returns what the
+/// kernel says of it: [`ISOLATED`], or why the partition is not valid.
+fn isolate(group: &Path, vcpus: &Path, list: &str) -> io::Result<String> {
+    put(&group.join(EXCLUSIVE), list)?;
+    put(&vcpus.join(CPUS), list)?;
+    put(&vcpus.join(EXCLUSIVE), list)?;
+    put(&vcpus.join(PARTITION), ISOLATED)?;
+    Ok(fs::read_to_string(vcpus.join(PARTITION))?.trim_end().to_owned())
+}
+
+/// Returns whether subgroups of a group have cpusets of their own.
+fn divides_cpusets(group: &Path) -> bool {
+    let on = fs::read_to_string(group.join("cgroup.subtree_control")).unwrap_or_default();
+    on.split_whitespace().any(|name| name.trim_start_matches('+') == "cpuset")
+}
+
+/// Returns whether a file names nothing, or is not there.
+fn is_blank(path: &Path) -> bool {
+    fs::read_to_string(path).unwrap_or_default().trim().is_empty()
+}
+
+/// Empties a list of pCPUs, unless it is empty.
+fn clear(path: &Path) -> io::Result<()> {
+    if is_blank(path) { Ok(()) } else { fs::write(path, "\n") }
 }
 
 /// Returns whether a group that is no partition can keep pCPUs from others.
@@ -173,6 +215,38 @@ mod tests {
         partitions.release(&vm).unwrap();
         assert!(!group.join("vcpus").exists());
         assert_eq!((read("cgroup.threads"), read("cpuset.cpus.exclusive")), ("80".into(), "\n".into()));
+        assert_eq!(read("cgroup.subtree_control"), "-cpuset");
+    }
+
+    #[test]
+    fn a_release_that_was_interrupted_is_completed() {
+        let (_root, partitions, group) = host(true);
+        fs::write(group.join(EXCLUSIVE), "2-3\n").unwrap();
+        fs::write(group.join("cgroup.subtree_control"), "cpuset\n").unwrap();
+        partitions.release(&"db.1".parse().unwrap()).unwrap();
+        let read = |file: &str| fs::read_to_string(group.join(file)).unwrap();
+        assert_eq!([read(EXCLUSIVE), read("cgroup.subtree_control")], ["\n", "-cpuset"]);
+    }
+
+    /// Linux 6.7 to 6.10 refuse a partition below a group whose own list does not have its pCPUs.
+    #[test]
+    fn a_refused_partition_is_tried_again_with_all_pcpus_in_the_list_of_the_group() {
+        let (root, _, group) = host(true);
+        fs::create_dir_all(root.path().join("sys/devices/system/cpu")).unwrap();
+        fs::write(root.path().join("sys/devices/system/cpu/possible"), "0-7\n").unwrap();
+        let partitions = Partitions::find(root.path(), None).unwrap();
+        fs::create_dir(group.join(VCPUS)).unwrap();
+        // The kernel refuses by showing another content than was written.
+        std::os::unix::fs::symlink("/dev/null", group.join(VCPUS).join(PARTITION)).unwrap();
+        let enclose = || partitions.enclose(&"db.1".parse().unwrap(), 77, &[2, 3].into(), [80]);
+        let read = |file: &str| fs::read_to_string(group.join(file)).unwrap();
+        assert!(enclose().is_err());
+        assert_eq!([read(CPUS), read(EXCLUSIVE), read("vcpus/cpuset.cpus")], ["0-7", "2-3", "2-3"]);
+        fs::remove_file(group.join(VCPUS).join(PARTITION)).unwrap();
+        enclose().unwrap();
+        assert_eq!([read(CPUS), read("vcpus/cpuset.cpus.partition")], ["0-7", "isolated"]);
+        partitions.release(&"db.1".parse().unwrap()).unwrap();
+        assert_eq!([read(CPUS), read(EXCLUSIVE)], ["\n", "\n"]);
     }
 
     #[test]

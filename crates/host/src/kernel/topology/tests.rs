@@ -139,3 +139,10 @@ fn free_huge_pages_are_counted_by_node() {
     assert_eq!(free_huge_pages(small.path()), BTreeMap::from([(0, Bytes::mib(6))]));
     assert!(free_huge_pages(&small.path().join("nothing")).is_empty());
 }
+
+#[test]
+fn huge_pages_of_a_process_are_counted() {
+    let root = tree(&[("proc/7/status", "Name:\tqemu\nVmRSS:\t    900 kB\nHugetlbPages:\t    4096 kB\n")]);
+    assert_eq!(huge_memory(root.path(), 7), Bytes::mib(4));
+    assert_eq!(huge_memory(root.path(), 8), Bytes(0), "it is gone");
+}

@@ -7,7 +7,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
-use taut_queue_pair::{Consumer, End as RingEnd, Ends};
+use taut_queue_pair::message::GIVE_UP;
+use taut_queue_pair::{Consumer, End as RingEnd, Ends, Word};
 
 /// Most bytes of one look in one direction.
 const LOOK: usize = 256 << 10;
@@ -41,6 +42,8 @@ pub(super) struct End {
     is_finished: bool,
     /// The other end was told so by its socket.
     is_told: bool,
+    /// Times that the program has given up.
+    given_up: usize,
 }
 
 impl End {
@@ -60,6 +63,7 @@ impl End {
             has_closed: false,
             is_finished: false,
             is_told: false,
+            given_up: 0,
         }
     }
 
@@ -104,6 +108,19 @@ impl End {
         }
     }
 
+    /// Sends a signal without a reason. Before, overwrites a word of the program if asked to.
+    pub(super) fn trouble(&self, overwrites: bool) {
+        if let Some(ends) = self.ends.as_ref().filter(|_| overwrites) {
+            ends.consumer.channel().store(Word::OutEnd, 1);
+        }
+        self.signal();
+    }
+
+    /// Number of times that the program has given up since the last call.
+    pub(super) fn take_given_up(&mut self) -> usize {
+        std::mem::take(&mut self.given_up)
+    }
+
     /// Takes all bells. Returns true if the control connection has ended: the end leaves its
     /// channel.
     pub(super) fn take_bells(&mut self) -> bool {
@@ -111,7 +128,9 @@ impl End {
         let mut bells = [0; 64];
         loop {
             match recv(control, &mut bells, RecvFlags::DONTWAIT) {
-                Ok((_, count)) if count > 0 => {}
+                Ok((_, count)) if count > 0 => {
+                    self.given_up += bells[..count].iter().filter(|bell| **bell == GIVE_UP).count();
+                }
                 Err(Errno::AGAIN) => return false,
                 _ => break,
             }

@@ -286,7 +286,7 @@ fn own_words_that_another_program_has_overwritten_are_an_error() {
     producer.publish();
     consumer.read(&mut [0; 2]).unwrap();
     consumer.publish();
-    // What is not published is in no word.
+    // Bytes that are not published are in no word.
     producer.write(b"g").unwrap();
     consumer.read(&mut [0; 1]).unwrap();
     consumer.wait();
@@ -307,6 +307,9 @@ fn own_words_that_another_program_has_overwritten_are_an_error() {
         for found in [0, 4, u32::MAX] {
             channel.store(word, found);
             assert_eq!(check(word), Err(Hostile::Overwritten { word, written, found }));
+            let is_wait = [Word::OutRoomWait, Word::OutBytesWait].contains(&word);
+            let positions = consumer.check_position().and(producer.check_position(End::Finished));
+            assert_eq!(positions.is_ok(), is_wait, "{word}");
             channel.store(word, written);
             assert_eq!(check(word), Ok(()));
         }

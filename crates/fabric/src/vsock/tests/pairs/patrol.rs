@@ -2,6 +2,7 @@
 //! has overwritten, and at programs that have missed a signal.
 
 use taut_api::fabric::counters::SocketWord;
+use taut_queue_pair::message::GIVE_UP;
 use taut_queue_pair::{End, Word};
 use taut_virtq::socket_header::RST;
 
@@ -131,6 +132,54 @@ fn a_program_whose_wait_was_overwritten_is_signalled_within_two_periods() {
     assert_eq!(it.b.read(&mut it.rig, 100), b"answer");
 }
 
+/// A peer that goes on sending hides nothing.
+#[test]
+fn a_program_whose_wait_was_overwritten_is_signalled_beside_traffic() {
+    let mut it = Pair::new();
+    let mut signals = 0;
+    for _ in 0..5 {
+        it.b.program().channel().store(Word::InBytesWait, 0);
+        it.a.write(&mut it.rig, b"a byte at times");
+        it.b.write(&mut it.rig, b"and back");
+        it.patrol();
+        signals += it.signals()[1];
+    }
+    assert_eq!(signals, 4, "all but the first time");
+}
+
+#[test]
+fn a_program_that_gives_up_has_its_connection_reset() {
+    let mut it = Pair::new();
+    it.a.write(&mut it.rig, b"lost");
+    let control = it.a.program().control;
+    it.rig.write(control, &[GIVE_UP]);
+    it.a.program().close_control(&mut it.rig);
+    rest(&mut it.rig);
+    let own = it.a.program().own;
+    assert_eq!(take_for(&mut it.rig, own).last().unwrap().0.op, RST);
+    assert_eq!(it.b.program().ends.consumer.look().unwrap().end, End::Reset);
+    let told = std::mem::take(&mut it.rig.switch.events);
+    assert!(
+        matches!(&told[..], [VsockEvent::Violation { port, what }] if port.0 == 3 && what.contains("gives up")),
+        "{told:?}"
+    );
+}
+
+/// A bell with another value means nothing else, nor does that value in a request.
+#[test]
+fn bells_of_all_other_values_are_bells() {
+    let mut it = Pair::new();
+    let control = it.a.program().control;
+    for value in (0..GIVE_UP).step_by(7) {
+        it.rig.write(control, &[value]);
+        it.rig.settle();
+    }
+    rest(&mut it.rig);
+    it.a.write(&mut it.rig, b"goes on");
+    rest(&mut it.rig);
+    assert_eq!(it.b.read(&mut it.rig, 100), b"goes on");
+}
+
 #[test]
 fn a_connection_at_rest_costs_one_signal_until_it_moves_again() {
     let mut it = Pair::new();
@@ -171,4 +220,24 @@ fn many_ends_are_looked_at_in_parts() {
     rig.now += PERIOD / 2;
     rest(&mut rig);
     assert_eq!(faults(&mut rig), [31, 0, 10, 0]);
+}
+
+#[test]
+fn as_many_ends_as_one_patrol_has_are_all_looked_at_in_each_period() {
+    let mut rig = rig_with(4, &[0, 1, 2, 3]);
+    let mut ends = Vec::new();
+    for (first, count) in [(0, 31), (2, 1)] {
+        for port in 5000..5000 + count {
+            let (a, b) = connect(&mut rig, first, first + 1, port);
+            ends.extend([a.attach(&mut rig), b.attach(&mut rig)]);
+        }
+    }
+    rest(&mut rig);
+    assert_eq!(ends.len(), Patrols::MOST_ENDS);
+    patrol(&mut rig);
+    patrol(&mut rig);
+    let signals = |ends: &mut [Peer], rig: &mut Rig| -> Vec<_> {
+        ends.iter_mut().map(|peer| peer.program().take_signals(rig)).collect()
+    };
+    assert_eq!(signals(&mut ends, &mut rig), [1; Patrols::MOST_ENDS]);
 }

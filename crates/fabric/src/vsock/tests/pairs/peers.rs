@@ -5,11 +5,13 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use taut_api::fabric::counters::SocketWord;
 use taut_virtq::socket_header::*;
 
 use super::super::model::Chance;
 use super::super::rig::*;
 use super::program::{Program, take_for};
+use crate::vsock::sched::Patrols;
 
 /// An end that uses packets, with the part of a guest's kernel that it needs.
 pub(super) struct Kernel {
@@ -239,6 +241,7 @@ impl Exchange {
                 1 => self.back.write(rig, b, most),
                 2 => self.there.read(rig, b, most),
                 3 => self.back.read(rig, a, most),
+                4 if self.chance.below(40) == 0 => rig.now += Patrols::PERIOD / 4,
                 4 => rig.now += Duration::from_micros(self.chance.below(400) as u64),
                 5 => rig.settle(),
                 _ => (0..self.chance.below(4)).for_each(|_| _ = rig.step()),
@@ -247,10 +250,17 @@ impl Exchange {
         self.there.is_done() && self.back.is_done()
     }
 
-    /// Runs until all bytes have arrived.
+    /// Runs until all bytes have arrived. No guest is to blame for anything.
     pub(super) fn run(mut self, rig: &mut Rig, a: &mut Peer, b: &mut Peer) {
+        let faults = |rig: &mut Rig| -> u64 {
+            (0..rig.drivers.len()).map(|guest| rig.count(guest, SocketWord::Malformed)).sum()
+        };
+        let before = faults(rig);
         for _ in 0..200_000 {
-            if self.step(rig, a, b) {
+            let is_done = self.step(rig, a, b);
+            rig.switch.check_own_words();
+            if is_done {
+                assert_eq!(faults(rig), before);
                 return rig.check();
             }
         }
