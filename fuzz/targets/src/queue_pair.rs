@@ -167,12 +167,12 @@ impl Party {
         let size = self.ends.producer.size() as usize;
         let Ends { producer, consumer } = &mut self.ends;
         let (head, tail) = (producer.position(), consumer.position());
-        let done = match code % 20 {
+        let done = match code % 21 {
             0..5 => {
                 let (wide, signed) = (u32::from(value), i32::from(value.cast_signed()));
                 self.spoil(
                     at,
-                    match code % 20 {
+                    match code % 21 {
                         0 => wide << 16 | wide,
                         1 => head.wrapping_add_signed(signed),
                         2 => tail.wrapping_add_signed(signed),

@@ -134,7 +134,9 @@ impl Mover for Fabric {
         loop {
             if next_trouble.is_some_and(|at| at <= Instant::now()) {
                 let overwrites = shared.trouble == Trouble::Overwrites;
-                ends.iter().for_each(|end| end.trouble(overwrites));
+                for end in &ends {
+                    end.trouble(overwrites);
+                }
                 next_trouble = (!overwrites).then(|| Instant::now() + UNTIL_TROUBLE);
             }
             let mut attached: Option<usize> = None;
