@@ -68,7 +68,7 @@ fn poll_for_the_end_only() {
     for events in [libc::POLLRDHUP, 0] {
         let before = used();
         println!("not in time: {:#x}", poll(fd, events, 300));
-        println!("sleeps: {}", used() - before < Duration::from_millis(100));
+        println!("sleeps: {}", used() < before + Duration::from_millis(100));
     }
     println!("read: {:?}", recv(fd, &mut [0; 8], 0));
     server.shutdown(Shutdown::Write).unwrap();
