@@ -160,8 +160,12 @@ impl Attached {
     }
 
     /// Returns an error if another program has overwritten words of this end. Called after each
-    /// wait: the fabric ends a wait that overwritten words might make endless.
+    /// wait and after some calls that found nothing: the fabric ends a wait that overwritten words
+    /// might make endless. Once the channel is lost, its words may be another connection's.
     fn check(&self) -> io::Result<()> {
+        if self.link.is_lost() {
+            return Ok(());
+        }
         self.receiver.check(&self.link)?;
         self.sender.check(&self.link)
     }

@@ -256,10 +256,11 @@ impl Link {
         self.wake(sleepers);
     }
 
-    /// Looks at the sockets without taking a signal, if many calls in a row found nothing.
-    pub(crate) fn found_nothing(&self) {
+    /// Looks at the sockets without taking a signal, if many calls in a row found nothing. Returns
+    /// whether it has looked.
+    pub(crate) fn found_nothing(&self) -> bool {
         if !self.vain.fetch_add(1, Ordering::Relaxed).is_multiple_of(VAIN_LOOKS) {
-            return;
+            return false;
         }
         // With these events only, so that signals do not count.
         let mut polled = [PollFd::new(&self.control, PollFlags::RDHUP)];
@@ -267,6 +268,7 @@ impl Link {
             self.ended.store(true, Ordering::Release);
         }
         self.look_at_stream();
+        true
     }
 
     /// Waits once for an event of the sockets, for all threads. Reads the signals if there may be

@@ -55,7 +55,9 @@ impl Receiver {
             return Ok(count);
         }
         if wait == Wait::No {
-            link.found_nothing();
+            if link.found_nothing() {
+                check()?;
+            }
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let (begin, until) = (Instant::now(), wait.deadline());
@@ -99,9 +101,11 @@ impl Receiver {
         woken
     }
 
-    /// Has the channel fail if another program has overwritten the position of this end.
+    /// Has the channel fail if another program has overwritten the position of this end. Does
+    /// nothing while another thread uses the end.
     pub(crate) fn check(&self, link: &Link) -> io::Result<()> {
-        self.lock().ring.check_position().map_err(|fault| link.fail(fault))
+        let Ok(state) = self.state.try_lock() else { return Ok(()) };
+        state.ring.check_position().map_err(|fault| link.fail(fault))
     }
 
     /// Tells whether a read would return at once.

@@ -57,7 +57,9 @@ impl Sender {
             return Ok(count);
         }
         if wait == Wait::No {
-            link.found_nothing();
+            if link.found_nothing() {
+                check()?;
+            }
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let (begin, until) = (Instant::now(), wait.deadline());
@@ -97,9 +99,9 @@ impl Sender {
     }
 
     /// Has the channel fail if another program has overwritten the position of this end, or the end
-    /// word.
+    /// word. Does nothing while another thread uses the end.
     pub(crate) fn check(&self, link: &Link) -> io::Result<()> {
-        let state = self.lock();
+        let Ok(state) = self.state.try_lock() else { return Ok(()) };
         let end = if state.is_shut { End::Finished } else { End::Open };
         state.ring.check_position(end).map_err(|fault| link.fail(fault))
     }

@@ -8,7 +8,7 @@ use super::line::{Item, Line, Profile, TakesEffect, Verdict};
 const AGE: Item = Item {
     id: "kernel.version",
     what: "kernel",
-    why: "taut needs isolated partitions of cgroup v2 (Linux 6.7) for exclusive pCPUs that change \
+    why: "taut needs isolated partitions of cgroup v2 (Linux 6.11) for exclusive pCPUs that change \
            while the host runs; with cgroup v1 it uses cpusets. Halt polling and posted \
            interrupts got better in each release.",
     effect: "all of taut's settings work",

@@ -46,7 +46,7 @@ fn explain_memory(
     vm: &VmDesired,
 ) -> Explanation {
     let (spec, host) = (&vm.vm, &observed.host);
-    let next = place_memory(host, spec, decided.placement.granted.get(name));
+    let next = place_memory(host, spec, decided.placement.granted.get(name), &[]);
     let process = observed.process(name);
     let place = process.map_or(&next, |process| &process.machine.memory);
     let moved = process.and_then(|_| report.vms.get(name)?.memory.as_ref());
@@ -61,6 +61,9 @@ fn explain_memory(
         }
     }
     let nodes = &spec.placement.nodes;
+    if !nodes.is_any() && !nodes.0.is_empty() && nodes.0.is_subset(&host.bare_nodes) {
+        told.lack(format!("nodes {nodes}: no memory is there, so it comes from others"));
+    }
     if !nodes.is_any() && host.nodes().len() < 2 {
         told.lack(format!("nodes {nodes}: this host has one NUMA node"));
     }

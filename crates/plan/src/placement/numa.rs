@@ -5,7 +5,7 @@
 //! anywhere. Memory for which these nodes have no room goes to others. Reserved memory is on huge
 //! pages if enough of them are free.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use taut_api::Bytes;
 use taut_api::placement::Numbers;
@@ -16,7 +16,13 @@ use crate::facts::reservation::memory_is_reserved;
 use crate::facts::{Explanation, HostSeen, MemoryPlace, Row};
 
 /// Chooses the place of the memory of a VM that starts now and will own the pCPUs of `grant`.
-pub fn place_memory(host: &HostSeen, spec: &VmSpec, grant: Option<&Grant>) -> MemoryPlace {
+/// `promised` are huge pages that other VMs are about to take.
+pub fn place_memory(
+    host: &HostSeen,
+    spec: &VmSpec,
+    grant: Option<&Grant>,
+    promised: &[PromisedPages],
+) -> MemoryPlace {
     let all = host.nodes();
     let vcpus = spec.placement.virtual_nodes(spec.vcpus);
     let mut first = 0;
@@ -33,15 +39,10 @@ pub fn place_memory(host: &HostSeen, spec: &VmSpec, grant: Option<&Grant>) -> Me
     // QEMU refuses a node without memory.
     let nodes: Vec<BTreeSet<u32>> = nodes.map(|nodes| &nodes - &host.bare_nodes).collect();
     let chosen: BTreeSet<u32> = nodes.iter().flatten().copied().collect();
-    let free: u64 = host
-        .huge_pages
-        .iter()
-        .filter(|(node, _)| chosen.is_empty() || chosen.contains(node))
-        .map(|(_, free)| free.0)
-        .sum();
+    let free = free_huge_pages(host, &chosen, promised);
     // Memory on several nodes gets ordinary pages, because one node might have too few huge pages.
     let one = chosen.len() < 2;
-    MemoryPlace { nodes, huge: memory_is_reserved(spec) && one && free >= spec.memory.0 }
+    MemoryPlace { nodes, huge: memory_is_reserved(spec) && one && free >= spec.memory }
 }
 
 /// Huge pages that a VM which is starting has not taken yet.
@@ -53,14 +54,14 @@ pub struct PromisedPages {
     pub size: Bytes,
 }
 
-/// Returns the `free` huge pages of each node without those that starting VMs are about to take.
-pub fn without_promised(free: &BTreeMap<u32, Bytes>, promised: &[PromisedPages]) -> BTreeMap<u32, Bytes> {
-    let left = |(&node, free): (&u32, &Bytes)| {
-        let here = promised.iter().filter(|it| it.nodes.is_empty() || it.nodes.contains(&node));
-        let promised: u64 = here.map(|it| it.size.0).sum();
-        (node, Bytes(free.0.saturating_sub(promised)))
-    };
-    free.iter().map(left).collect()
+/// Returns the free huge pages for a VM whose memory goes to the `chosen` nodes, or to any if there
+/// are none. Pages that a VM takes on any node may all come from the chosen ones.
+fn free_huge_pages(host: &HostSeen, chosen: &BTreeSet<u32>, promised: &[PromisedPages]) -> Bytes {
+    let is_chosen = |node: &u32| chosen.is_empty() || chosen.contains(node);
+    let free: u64 = host.huge_pages.iter().filter(|(node, _)| is_chosen(node)).map(|(_, free)| free.0).sum();
+    let may_be_taken = |it: &&PromisedPages| it.nodes.is_empty() || it.nodes.iter().any(is_chosen);
+    let taken: u64 = promised.iter().filter(may_be_taken).map(|it| it.size.0).sum();
+    Bytes(free.saturating_sub(taken))
 }
 
 /// Explains the place of a VM's memory. `moved` says that the memory has left, or is leaving, the
@@ -141,46 +142,50 @@ mod tests {
     #[test]
     fn memory_goes_to_the_nodes_of_the_vcpus() {
         let plain = spec(&serde_json::json!({}));
-        let of = |nodes, cpus: &[u32]| place_memory(&host(nodes), &plain, Some(&grant(cpus)));
+        let of = |nodes, cpus: &[u32]| place_memory(&host(nodes), &plain, Some(&grant(cpus)), &[]);
         assert_eq!(of(2, &[4, 5]), MemoryPlace { nodes: vec![[1].into()], huge: true });
         assert_eq!(of(2, &[1, 2]), MemoryPlace { nodes: vec![[0].into()], huge: false });
         assert_eq!(of(2, &[3, 4]), MemoryPlace { nodes: vec![[0, 1].into()], huge: false });
         assert_eq!(of(1, &[4, 5]).nodes, [BTreeSet::new()], "nothing to choose from");
         let affine = spec(&serde_json::json!({ "placement": { "nodes": "1" } }));
-        assert_eq!(place_memory(&host(2), &affine, None).nodes, [BTreeSet::from([1])]);
+        assert_eq!(place_memory(&host(2), &affine, None, &[]).nodes, [BTreeSet::from([1])]);
         let large = spec(&serde_json::json!({ "memory": "1GiB" }));
-        assert!(!place_memory(&host(2), &large, Some(&grant(&[4, 5]))).huge);
+        assert!(!place_memory(&host(2), &large, Some(&grant(&[4, 5])), &[]).huge);
     }
 
     #[test]
     fn memory_is_not_put_on_a_node_that_has_none() {
         let plain = spec(&serde_json::json!({}));
         let host = HostSeen { bare_nodes: [1].into(), ..host(2) };
-        let of = |cpus: &[u32]| place_memory(&host, &plain, Some(&grant(cpus))).nodes;
+        let of = |cpus: &[u32]| place_memory(&host, &plain, Some(&grant(cpus)), &[]).nodes;
         assert_eq!(of(&[3, 4]), [BTreeSet::from([0])]);
         assert_eq!(of(&[4, 5]), [BTreeSet::new()], "any node that has memory");
     }
 
     #[test]
     fn huge_pages_that_a_starting_vm_is_about_to_take_are_not_free() {
-        let free = BTreeMap::from([(0, Bytes::mib(512)), (1, Bytes::mib(256))]);
+        let host = HostSeen { huge_pages: [(0, Bytes::mib(512)), (1, Bytes::mib(256))].into(), ..host(2) };
         let promised = |nodes: &[u32], mib| PromisedPages {
             nodes: nodes.iter().copied().collect(),
             size: Bytes::mib(mib),
         };
-        let left = |promised: &[PromisedPages]| {
-            without_promised(&free, promised).into_values().map(Bytes::as_mib).collect::<Vec<_>>()
+        let free = |chosen: &[u32], promised: &[PromisedPages]| {
+            free_huge_pages(&host, &chosen.iter().copied().collect(), promised).as_mib()
         };
-        assert_eq!(left(&[]), [512, 256]);
-        assert_eq!(left(&[promised(&[1], 300)]), [512, 0]);
-        assert_eq!(left(&[promised(&[0], 200), promised(&[], 100)]), [212, 156]);
+        assert_eq!([free(&[], &[]), free(&[0], &[]), free(&[1], &[])], [768, 512, 256]);
+        let both = [promised(&[1], 200), promised(&[], 100)];
+        assert_eq!([free(&[], &both), free(&[0], &both), free(&[1], &both)], [468, 412, 0]);
+        let place = |promised: &[PromisedPages]| {
+            place_memory(&host, &spec(&serde_json::json!({})), Some(&grant(&[4, 5])), promised).huge
+        };
+        assert!(place(&[promised(&[0], 500)]) && !place(&[promised(&[1], 2)]));
     }
 
     #[test]
     fn each_virtual_node_goes_to_the_nodes_of_its_vcpus() {
         let wide =
             spec(&serde_json::json!({ "vcpus": 4, "placement": { "vcpus_per_node": 2, "min_vcpus": 4 } }));
-        let place = place_memory(&host(2), &wide, Some(&grant(&[5, 6, 1, 2])));
+        let place = place_memory(&host(2), &wide, Some(&grant(&[5, 6, 1, 2])), &[]);
         assert_eq!(place.nodes, [BTreeSet::from([1]), BTreeSet::from([0])]);
         let status = explain_place(&host(2), &wide, &place, false);
         let told: Vec<_> = status.decisions.iter().map(|it| &*it.decision).collect();

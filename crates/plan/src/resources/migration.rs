@@ -26,7 +26,7 @@ pub fn move_memory_to_vcpus(
     let destination = |(name, seen): (&Name, &VmSeen)| {
         let process = seen.process.as_ref().filter(|process| !process.stopping)?;
         let spec = &desired.vms.get(name)?.vm;
-        let next = place_memory(&observed.host, spec, placement.granted.get(name));
+        let next = place_memory(&observed.host, spec, placement.granted.get(name), &[]);
         Some((name.clone(), live_destination(observed, process, &next)?.clone()))
     };
     observed.vms.iter().filter_map(destination).collect()
@@ -181,7 +181,7 @@ mod tests {
         let of = |start: MemoryPlace| {
             let (desired, observed) = running(2, start, "1");
             let (name, vm) = desired.vms.first_key_value().unwrap();
-            let next = place_memory(&observed.host, &vm.vm, None);
+            let next = place_memory(&observed.host, &vm.vm, None, &[]);
             let told = explain_destination(&observed, observed.process(name).unwrap(), &next);
             told.decisions.into_iter().map(|it| (it.decision, it.restart)).collect::<Vec<_>>()
         };

@@ -143,7 +143,11 @@ pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<
                 continue;
             }
             Step::Kernel => return (done > 0).then_some(Ok(done)),
-            Step::Failed(_) if done > 0 => return Some(Ok(done)),
+            Step::Failed(_) if done > 0 => {
+                // The next call tells of it.
+                guard((), || Pair::now(fd).iter().for_each(Pair::take_back_reset));
+                return Some(Ok(done));
+            }
             Step::Failed(error) => return Some(Err(error)),
             Step::Nothing => {}
         }
@@ -182,7 +186,11 @@ pub(crate) fn send(fd: RawFd, pieces: &Pieces<'_>, flags: i32) -> Option<Answer>
                 continue;
             }
             Step::Kernel => return (done > 0).then_some(Ok(done)),
-            Step::Failed(_) if done > 0 => return Some(Ok(done)),
+            Step::Failed(_) if done > 0 => {
+                // The next call tells of it.
+                guard((), || Pair::now(fd).iter().for_each(Pair::take_back_reset));
+                return Some(Ok(done));
+            }
             Step::Failed(error) => return Some(Err(error)),
             // Before another look: room that comes from now on is an event.
             Step::Nothing if super::reports::lacks_room(fd) => continue,

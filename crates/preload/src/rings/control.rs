@@ -55,6 +55,12 @@ impl Pair {
         Stop::Failed(if self.set(flag::TOLD) { Errno::PIPE } else { Errno::CONNRESET })
     }
 
+    /// Has the next call told of a reset again, since the present one succeeds with the bytes that
+    /// it has moved before.
+    pub(super) fn take_back_reset(&self) {
+        self.unset(flag::TOLD);
+    }
+
     /// Tells whether the peer still receives: nothing is sent, but the kernel checks the connection
     /// first.
     pub(super) fn peer_receives(&self) -> bool {

@@ -165,7 +165,7 @@ impl Polling {
             };
             directions(one.events).for_each(|direction| settle(pair.arm(direction, Waiter::Thread)));
             if directions(one.events).next().is_none() {
-                settle(pair.take_unwanted());
+                settle(pair.stand_by());
             }
             // Bytes of packets would end the wait of a program that does not want to read.
             let reads = directions(one.events).any(|direction| direction == Direction::In);

@@ -58,13 +58,6 @@ pub(super) const fn place(direction: Direction) -> usize {
     }
 }
 
-pub(super) const fn other(direction: Direction) -> Direction {
-    match direction {
-        Direction::In => Direction::Out,
-        Direction::Out => Direction::In,
-    }
-}
-
 /// Cookie of the connection that has a record.
 #[inline]
 fn cookie_of(record: &Record) -> u64 {

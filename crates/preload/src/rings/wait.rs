@@ -16,13 +16,13 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::nanosleep;
-use taut_queue_pair::Direction;
+use taut_queue_pair::{Direction, End};
 
 use super::control::MOST_SIGNALS;
 use super::events::{directions, events_of};
 use super::input::Input;
 use super::output::Output;
-use super::record::{Pair, Stop, other};
+use super::record::{Pair, Stop};
 use super::reports::would_be_due;
 use super::words::flag;
 use crate::state::TABLE;
@@ -32,11 +32,11 @@ use crate::table::{Edge, Watch};
 /// Longest sleep in milliseconds when the peer's end is known, since a later end of the whole
 /// connection is no new event of the socket.
 pub(super) const AFTER_HANGUP: u64 = 100;
-/// Most times in a row that a thread which waits for an epoll instance leaves signals unread. Since
+/// Most times in a row that a thread that waits for an epoll instance leaves signals unread. Since
 /// version 6.8, Linux answers each read that empties a socket with a packet, which costs a guest as
 /// much as a request. Each time, at most two signals come, one for each ring; patrols of the fabric
-/// add one in ten seconds at most. The fabric holds back
-/// signals of a connection that has 128 unread ones.
+/// add one in ten seconds at most. The fabric holds back signals of a connection that has 128
+/// unread ones.
 const MOST_UNREAD: u32 = MOST_SIGNALS as u32 / 2 - 1;
 /// Most reads that take all signals.
 const MOST_READS: usize = 16;
@@ -62,6 +62,8 @@ pub(super) enum Waiter {
     /// A thread that waits for an epoll instance. It looks at the rings whenever a socket has an
     /// event, and reports what others of the same instance have missed.
     Epoll,
+    /// A thread that polls the sockets itself and waits for neither ring.
+    Bystander,
 }
 
 /// What a thread polls.
@@ -102,7 +104,7 @@ impl Pair {
     /// Has the fabric signal when a ring is ready, unless it is.
     pub(super) fn arm(&self, direction: Direction, waiter: Waiter) -> Result<Armed, Stop> {
         if self.signalled().load(SeqCst) != 0
-            && let Some(armed) = self.drain(direction, waiter)?
+            && let Some(armed) = self.drain(Some(direction), waiter)?
         {
             return Ok(armed);
         }
@@ -127,7 +129,7 @@ impl Pair {
 
     /// Acts on the signals that were seen, unless a ring that a thread waits for is ready. Reads
     /// them, unless the thread may leave them.
-    fn drain(&self, wanted: Direction, waiter: Waiter) -> Result<Option<Armed>, Stop> {
+    fn drain(&self, wanted: Option<Direction>, waiter: Waiter) -> Result<Option<Armed>, Stop> {
         let (mut input, mut output) = (Input::lock(self)?, Output::lock(self)?);
         if self.signalled().load(SeqCst) == 0 {
             return Ok(None);
@@ -143,7 +145,7 @@ impl Pair {
             self.signalled().store(0, SeqCst);
             // Before the look, since what happens afterwards is signalled anew.
             match waiter {
-                Waiter::Thread => drop(self.take_signals(MOST_SIGNALS)),
+                Waiter::Thread | Waiter::Bystander => drop(self.take_signals(MOST_SIGNALS)),
                 Waiter::Epoll if self.unread_signals().fetch_add(1, SeqCst) >= MOST_UNREAD => {
                     // An end that has come behind the signals causes no further edge.
                     let _ = (0..MOST_READS).find(|_| self.take_signals(MOST_SIGNALS) == 0);
@@ -155,7 +157,7 @@ impl Pair {
         let count = self.count_signals();
         let mut ready = [false; 2];
         for (place, direction) in [Direction::In, Direction::Out].into_iter().enumerate() {
-            let by_thread = direction == wanted || self.waiting(direction).load(SeqCst) > 0;
+            let by_thread = Some(direction) == wanted || self.waiting(direction).load(SeqCst) > 0;
             let watch = if by_thread || waiter == Waiter::Epoll { None } else { self.watch(direction) };
             self.set_announced(direction, false);
             if !by_thread && watch.is_none() {
@@ -178,11 +180,11 @@ impl Pair {
                 *ready = is_ready && is_awaited;
             }
         }
-        let of = |direction| ready.get(super::record::place(direction)).copied().unwrap_or_default();
-        if of(wanted) {
+        let is_ready = |direction| ready.get(super::record::place(direction)).copied().unwrap_or_default();
+        if wanted.is_some_and(is_ready) {
             return Ok(Some(Armed::Ready));
         }
-        if of(other(wanted)) {
+        if ready.contains(&true) {
             return Ok(Some(Armed::Busy));
         }
         self.signalled().store(0, SeqCst);
@@ -190,34 +192,28 @@ impl Pair {
         Ok(None)
     }
 
-    /// Takes the signals that were seen, on behalf of a thread that polls the control connection
-    /// and waits for neither ring: they would end its wait at once. Returns [`Armed::Busy`] if
-    /// another thread has to act on them.
-    pub(super) fn take_unwanted(&self) -> Result<Armed, Stop> {
+    /// Acts on the signals that were seen, on behalf of a thread that polls the control connection
+    /// and waits for neither ring: they would end its wait at once.
+    pub(super) fn stand_by(&self) -> Result<Armed, Stop> {
         if self.signalled().load(SeqCst) == 0 {
             return Ok(Armed::Asleep);
         }
-        let (input, output) = (Input::lock(self)?, Output::lock(self)?);
-        input.check();
-        output.check();
-        let all = [Direction::In, Direction::Out];
-        if all.iter().any(|ring| self.waiting(*ring).load(SeqCst) > 0 || self.watch(*ring).is_some()) {
-            return Ok(Armed::Busy);
+        if let Some(armed) = self.drain(None, Waiter::Bystander)? {
+            return Ok(armed);
         }
-        for direction in all {
-            self.set_announced(direction, false);
-        }
-        self.signalled().store(0, SeqCst);
-        self.take_signals(MOST_SIGNALS);
-        Ok(Armed::Asleep)
+        // The signal of an end may have been among them.
+        let is_over = self.has(flag::ENDED | flag::FAULT) || Input::lock(self)?.end() != End::Open;
+        Ok(if is_over { Armed::Ready } else { Armed::Asleep })
     }
 
     /// Tells whether no other thread waits for one of the rings.
     fn is_alone(&self, waiter: Waiter) -> bool {
         let all = [Direction::In, Direction::Out];
         let waiting: u32 = all.map(|direction| self.waiting(direction).load(SeqCst)).iter().sum();
+        let is_unwatched = || all.iter().all(|direction| self.watch(*direction).is_none());
         match waiter {
-            Waiter::Thread => waiting <= 1 && all.iter().all(|direction| self.watch(*direction).is_none()),
+            Waiter::Thread => waiting <= 1 && is_unwatched(),
+            Waiter::Bystander => waiting == 0 && is_unwatched(),
             Waiter::Epoll => waiting == 0,
         }
     }
@@ -266,6 +262,12 @@ impl Pair {
         const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         if !self.vain().fetch_add(1, SeqCst).is_multiple_of(VAIN_LOOKS) {
             return;
+        }
+        if let Some(input) = Input::try_lock(self) {
+            input.check();
+        }
+        if let Some(output) = Output::try_lock(self) {
+            output.check();
         }
         for (fd, is_control) in [(self.control, true), (self.fd, false)] {
             let Ok(file) = at(fd) else { continue };

@@ -80,6 +80,11 @@ impl Pair {
         self.word(FLAGS).fetch_or(flag, AcqRel) & flag != 0
     }
 
+    /// Takes a flag back.
+    pub(super) fn unset(&self, flag: u32) {
+        self.word(FLAGS).fetch_and(!flag, AcqRel);
+    }
+
     /// The numbers of a ring's end that only this program knows. The caller has the ring's lock.
     #[inline]
     pub(super) fn private(&self, direction: Direction) -> Private {

@@ -27,7 +27,8 @@ const PAUSE: Duration = Duration::from_micros(100);
 
 /// Time after which a fabric makes its trouble, since the connection began or since the last time.
 const UNTIL_TROUBLE: Duration = Duration::from_millis(3);
-/// Time after which words are overwritten: both programs wait by then.
+/// Time after which words are overwritten, since the last end was attached: the program that is to
+/// wait for bytes does so by then.
 const UNTIL_OVERWRITTEN: Duration = Duration::from_millis(300);
 
 /// The trouble that a fabric makes.
@@ -127,9 +128,8 @@ impl Mover for Fabric {
         let shared = Arc::clone(&self.shared);
         let mut ends = [End::new(client), End::new(server)];
         let mut next_trouble = match shared.trouble {
-            Trouble::None => None,
             Trouble::Signals => Some(Instant::now()),
-            Trouble::Overwrites => Some(Instant::now() + UNTIL_OVERWRITTEN),
+            Trouble::None | Trouble::Overwrites => None,
         };
         loop {
             if next_trouble.is_some_and(|at| at <= Instant::now()) {
@@ -144,6 +144,9 @@ impl Mover for Fabric {
                 let asked = locked(&shared.asked).insert((number, side as u32), None);
                 if let Some(Some((control, channel))) = asked {
                     shared.attach(end, control, channel);
+                    if shared.trouble == Trouble::Overwrites {
+                        next_trouble = Some(Instant::now() + UNTIL_OVERWRITTEN);
+                    }
                     attached = Some(1 - side);
                 }
                 if end.take_bells() {

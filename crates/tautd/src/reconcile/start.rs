@@ -11,7 +11,7 @@ use taut_api::vm::{Power, VmSpec};
 use taut_api::{ApiError, Name};
 use taut_host::kernel::topology;
 use taut_plan::network::mtu::told_mtus;
-use taut_plan::placement::numa::{place_memory, without_promised};
+use taut_plan::placement::numa::place_memory;
 use taut_plan::placement::problem::Grant;
 
 use super::{ATTENTION, Reconciler};
@@ -41,14 +41,13 @@ impl Reconciler {
             accelerator: Accelerator { kind: AcceleratorKind::Tcg, why: "not known yet".to_owned() },
             qemu: None,
         });
-        // Other VMs of the same round may have taken huge pages, or are about to. In this order,
-        // none that is taken meanwhile counts as free.
+        // Pages that are taken between the two looks count twice, not never.
         let promised = self.vms.promised_pages();
-        let free = topology::free_huge_pages(Path::new("/"));
+        let huge_pages = topology::free_huge_pages(Path::new("/"));
         let place = {
             let mut seen = self.board.lock();
-            seen.observed.host.huge_pages = without_promised(&free, &promised);
-            place_memory(&seen.observed.host, spec, grant)
+            seen.observed.host.huge_pages = huge_pages;
+            place_memory(&seen.observed.host, spec, grant, &promised)
         };
         let mtus = told_mtus(&self.store.state().desired, name, spec);
         self.vms.launch(name, spec, &host, &Place { exclusive: grant.is_some(), memory: &place, mtus })

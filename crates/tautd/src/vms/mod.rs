@@ -63,6 +63,8 @@ pub(crate) struct Vms {
     console: Console,
     /// Starts in progress.
     preparations: Preparations,
+    /// Huge pages of VMs whose processes are being launched.
+    launching_pages: BTreeMap<Name, PromisedPages>,
     running: BTreeMap<Name, Running>,
 }
 
@@ -128,7 +130,8 @@ impl Vms {
         let preparations = Preparations::new(tools, inbox);
         let waited: Vec<Name> =
             running.iter().filter(|(_, vm)| vm.facts.waiting).map(|(name, _)| name.clone()).collect();
-        let mut vms = Self { dir, libexec, confiner, console, preparations, running };
+        let launching_pages = BTreeMap::new();
+        let mut vms = Self { dir, libexec, confiner, console, preparations, launching_pages, running };
         for name in &waited {
             vms.record_start(name);
         }
@@ -262,17 +265,16 @@ impl Vms {
         starts.map(|(name, vm)| (name.clone(), vm.process.pid(), vm.process.watch())).collect()
     }
 
-    /// Returns the huge pages that QEMUs which have not finished starting have not taken yet.
+    /// Returns the huge pages that VMs which are starting have not taken yet.
     pub(crate) fn promised_pages(&self) -> Vec<PromisedPages> {
+        let launching = self.launching_pages.values().cloned();
         let starts = self.running.values().filter(|vm| vm.facts.kind == VmKind::Qemu && !vm.facts.ready);
-        let promised = |vm: &Running| {
-            let place = start::seen(&vm.facts.tuning.memory);
-            let all = vm.facts.size.filter(|_| place.huge)?.memory;
+        let not_taken = |vm: &Running| {
+            let PromisedPages { nodes, size } = start::huge_pages(&vm.facts)?;
             let taken = huge_memory(Path::new("/"), vm.process.pid());
-            let nodes = place.nodes.into_iter().flatten().collect();
-            Some(PromisedPages { nodes, size: Bytes(all.0.saturating_sub(taken.0)) })
+            Some(PromisedPages { nodes, size: Bytes(size.0.saturating_sub(taken.0)) })
         };
-        starts.filter_map(promised).collect()
+        launching.chain(starts.filter_map(not_taken)).collect()
     }
 
     /// Cleans up after a VM's process and returns how it ended; `None` while it runs. The thread of

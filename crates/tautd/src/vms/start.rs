@@ -14,6 +14,7 @@ use taut_api::machine::VmAccelerator;
 use taut_api::vm::{NicModel, VmKind, VmSpec};
 use taut_api::{ApiError, Mtu, Name};
 use taut_plan::facts::{MachineSize, MemoryPlace};
+use taut_plan::placement::numa::PromisedPages;
 use taut_plan::resources::disk_limits::wanted_limits;
 use taut_plan::resources::process_limits::{ProcessNeeds, limit_process};
 use taut_vm::launch::{self, Launch, MemoryTuning, RunPaths, Tuning};
@@ -134,6 +135,7 @@ impl Vms {
             threads: limits.processes + MORE_THREADS,
             facts,
         };
+        self.launching_pages.extend(huge_pages(&order.facts).map(|pages| (name.clone(), pages)));
         self.preparations.launch(name, order)
     }
 
@@ -146,6 +148,8 @@ impl Vms {
     ) -> Vec<(Name, Result<u32, ApiError>)> {
         let mut finished = Vec::new();
         for (name, outcome) in self.preparations.outcomes() {
+            // From here on its process tells which it has taken, or there is none.
+            self.launching_pages.remove(&name);
             match outcome {
                 Outcome::Waiting(launched) => self.confirm(&name, launched, &mut limit),
                 Outcome::Started => finished.extend(self.started(&name).map(|pid| (name, Ok(pid)))),
@@ -204,6 +208,7 @@ impl Vms {
 
     /// Ends the start of a VM that could not be launched.
     pub(crate) fn abort_start(&mut self, name: &Name) {
+        self.launching_pages.remove(name);
         self.preparations.give_up(name);
         self.console.forget(name, &self.paths(name));
     }
@@ -281,6 +286,13 @@ fn tuned(place: &MemoryPlace) -> MemoryTuning {
         *mask = nodes.iter().filter(|node| **node < 64).fold(0, |mask, node| mask | 1 << node);
     }
     tuning
+}
+
+/// Returns the huge pages that a VM takes when it starts; `None` if it takes none.
+pub(super) fn huge_pages(facts: &Facts) -> Option<PromisedPages> {
+    let place = seen(&facts.tuning.memory);
+    let size = facts.size.filter(|_| place.huge)?.memory;
+    Some(PromisedPages { nodes: place.nodes.into_iter().flatten().collect(), size })
 }
 
 /// Converts the form of the command line back to a place of memory.

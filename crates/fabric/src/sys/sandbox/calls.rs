@@ -200,7 +200,7 @@ fn time() -> Vec<Call> {
         among(libc::SYS_clock_gettime, 0, &READ),
         among(libc::SYS_clock_nanosleep, 0, &CLOCKS),
         with(libc::SYS_timerfd_create, &[int(0, libc::CLOCK_MONOTONIC)]),
-        with(libc::SYS_timerfd_settime, &[int(1, 0), null(3)]),
+        with(libc::SYS_timerfd_settime, &[int(1, 0)]),
         with(libc::SYS_getrandom, &[within(2, random.cast_signed())]),
     ]
 }

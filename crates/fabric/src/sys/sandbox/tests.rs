@@ -9,7 +9,7 @@ use std::os::fd::AsFd as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SeekFrom, fcntl_get_seals, memfd_create, seek};
@@ -23,6 +23,7 @@ use crate::sys::descriptor::is_eventfd;
 use crate::sys::epoll::{Epoll, EventFlags, Waker, set_nonblocking};
 use crate::sys::thread::Thread;
 use crate::sys::thread::cpu_time;
+use crate::sys::timer::Timer;
 use crate::sys::watch;
 
 /// Environment variable with what [`in_a_process_of_its_own`] is to do.
@@ -180,6 +181,12 @@ fn use_descriptors() {
     second.wait(&mut ready, Some(Duration::from_secs(1))).unwrap();
     assert_eq!(ready, [(7, EventFlags::IN)]);
     event.clear();
+    let mut timer = second.watch(Timer::new().unwrap(), 8, EventFlags::IN).unwrap();
+    let now = Instant::now();
+    timer.set(Some(now + Duration::from_millis(1)), now).unwrap();
+    second.wait(&mut ready, Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(ready, [(8, EventFlags::IN)]);
+    timer.clear();
 }
 
 fn serve_a_client(listener: UnixListener) {

@@ -50,8 +50,8 @@ impl VsockSwitch {
         }
     }
 
-    /// Has the program leave its channel at the end of a control connection. What it has sent
-    /// before is taken up: it may have given up.
+    /// Has the program leave its channel at the end of a control connection. Bytes that came before
+    /// are taken up: the program may have given up.
     pub(super) fn leave_by_control(&mut self, flow: FlowId, guest: GuestIdx) {
         if self.take_from_control(flow, guest).gives_up {
             self.give_up(flow.connection, guest);

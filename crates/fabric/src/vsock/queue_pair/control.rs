@@ -131,3 +131,28 @@ impl Control {
         is_possible.then_some(control)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_byte_after_the_request_gives_up() {
+        let request = [GIVE_UP; REQUEST_LEN];
+        for pieces in [&[REQUEST_LEN][..], &[1, 5, REQUEST_LEN - 6]] {
+            let mut control = Control::default();
+            let mut at = 0;
+            for &len in pieces {
+                let taken = control.take(&request[at..at + len], len);
+                at += len;
+                let is_complete = at == REQUEST_LEN;
+                let expected = is_complete.then_some(request);
+                assert_eq!(taken, Taken { request: expected, bell: false, gives_up: false });
+            }
+            for (value, gives_up) in [(0, false), (b'b', false), (GIVE_UP, true)] {
+                assert_eq!(control.wanted(), 1);
+                assert_eq!(control.take(&[value], 1), Taken { request: None, bell: true, gives_up });
+            }
+        }
+    }
+}

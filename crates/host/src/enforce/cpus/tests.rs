@@ -140,7 +140,7 @@ fn with_cgroup_v2_the_vcpus_get_a_partition_and_everything_comes_back() {
     let group = mount.join(format!("taut.vm.db1.{}", u32::MAX));
     fs::create_dir_all(&group).unwrap();
     fs::write(mount.join("cgroup.controllers"), "cpuset cpu\n").unwrap();
-    fs::write(mount.join("linux-6.7"), "").unwrap();
+    fs::write(mount.join("linux-6.11"), "").unwrap();
     let report = settle(&mut cpus(root.path()), &wanted());
     assert_eq!(report.cpu_problems, Vec::<String>::new());
     let exclusive_cpus = fs::read_to_string(group.join("vcpus/cpuset.cpus.exclusive")).unwrap();

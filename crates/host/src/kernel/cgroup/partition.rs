@@ -1,10 +1,9 @@
 //! Partitions of cgroup v2: an isolated one per VM takes its pCPUs from all other tasks.
 //!
 //! The VM's control group (see [`super::group_name`]) gets a threaded subgroup `vcpus`, while
-//! QEMU's other threads stay in the group itself. The group is no partition, so this needs a kernel
-//! with `cpuset.cpus.exclusive` (Linux 6.7). Up to 6.10, a group can keep only those pCPUs from its
-//! siblings that its `cpuset.cpus` lists; so the VM's group lists all pCPUs there. Idle SMT
-//! siblings are in the partition and run nothing.
+//! QEMU's other threads stay in the group itself. The group is no partition and lists no pCPUs of
+//! its own, so this needs a kernel with `cpuset.cpus.exclusive` that is independent of
+//! `cpuset.cpus` (Linux 6.11). Idle SMT siblings are in the partition and run nothing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,14 +17,10 @@ use crate::kernel::list;
 
 /// Name of the subgroup of a VM's vCPUs.
 const VCPUS: &str = "vcpus";
-/// File of the pCPUs that a group's tasks may run on; empty for those of the group above.
-const CPUS: &str = "cpuset.cpus";
 /// File of the pCPUs that a group keeps from its siblings.
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 /// File of a group's kind: `member`, `root`, `isolated`, or `isolated invalid (why)`.
 const PARTITION: &str = "cpuset.cpus.partition";
-/// The kind of a partition whose pCPUs no other task uses and the scheduler does not balance.
-const ISOLATED: &str = "isolated";
 /// File of a threaded group's threads.
 const THREADS: &str = "cgroup.threads";
 
@@ -33,8 +28,6 @@ const THREADS: &str = "cgroup.threads";
 #[derive(Debug, Clone)]
 pub(crate) struct Partitions {
     scope: PathBuf,
-    /// All pCPUs that the host can have, as a list; empty if it does not tell.
-    possible: String,
 }
 
 impl Partitions {
@@ -48,9 +41,7 @@ impl Partitions {
             let text = fs::read_to_string(folder.join("cgroup.controllers")).unwrap_or_default();
             text.split_whitespace().any(|name| name == "cpuset")
         };
-        let possible = fs::read_to_string(root.join("sys/devices/system/cpu/possible")).unwrap_or_default();
-        let possible = possible.trim_end().to_owned();
-        scope.into_iter().find(has).map(|scope| Self { scope, possible })
+        scope.into_iter().find(has).map(|scope| Self { scope })
     }
 
     /// Returns the pCPUs that no partition has taken.
@@ -85,21 +76,21 @@ impl Partitions {
         }
         if !knows_exclusive(&group) {
             return Err(io::Error::other(
-                "an isolated partition below a VM's control group needs cpuset.cpus.exclusive, which Linux has \
-                 from 6.7 on",
+                "an isolated partition below a VM's control group needs cpuset.cpus.exclusive as Linux has it \
+                 from 6.11 on",
             ));
         }
-        let mut state = isolate(&group, &vcpus, &list)?;
-        if state != ISOLATED && !self.possible.is_empty() && is_blank(&group.join(CPUS)) {
-            // Numbers that the kernel has refused once are considered anew only once they change.
-            put(&vcpus.join(PARTITION), "member")?;
-            clear(&vcpus.join(EXCLUSIVE))?;
-            clear(&group.join(EXCLUSIVE))?;
-            put(&group.join(CPUS), &self.possible)?;
-            state = isolate(&group, &vcpus, &list)?;
-        }
-        if state != ISOLATED {
-            return Err(io::Error::other(format!("the kernel says of its partition: {state}")));
+        put(&group.join(EXCLUSIVE), &list)?;
+        put(&vcpus.join("cpuset.cpus"), &list)?;
+        put(&vcpus.join(EXCLUSIVE), &list)?;
+        put(&vcpus.join(PARTITION), "isolated")?;
+        let state = fs::read_to_string(vcpus.join(PARTITION))?;
+        if state.trim_end() != "isolated" {
+            return Err(io::Error::other(format!(
+                "the kernel says of its partition: {} (before Linux 6.11, partitions below a VM's control \
+                 group are not valid)",
+                state.trim_end()
+            )));
         }
         admit_only(&vcpus, THREADS, tids, &group)
     }
@@ -114,9 +105,7 @@ impl Partitions {
                 let _ = fs::write(vcpus.join(PARTITION), "member");
                 dissolve(&vcpus, THREADS, &[&group])?;
             }
-            for file in [EXCLUSIVE, CPUS] {
-                let _ = clear(&group.join(file));
-            }
+            let _ = clear(&group.join(EXCLUSIVE));
             if divides_cpusets(&group) {
                 fs::write(group.join("cgroup.subtree_control"), "-cpuset")?;
             }
@@ -136,30 +125,16 @@ impl Partitions {
     }
 }
 
-/// Makes the group of a VM's vCPUs an isolated partition with the pCPUs of a list. Returns what the
-/// kernel says of it: [`ISOLATED`], or why the partition is not valid.
-fn isolate(group: &Path, vcpus: &Path, list: &str) -> io::Result<String> {
-    put(&group.join(EXCLUSIVE), list)?;
-    put(&vcpus.join(CPUS), list)?;
-    put(&vcpus.join(EXCLUSIVE), list)?;
-    put(&vcpus.join(PARTITION), ISOLATED)?;
-    Ok(fs::read_to_string(vcpus.join(PARTITION))?.trim_end().to_owned())
-}
-
 /// Returns whether subgroups of a group have cpusets of their own.
 fn divides_cpusets(group: &Path) -> bool {
     let on = fs::read_to_string(group.join("cgroup.subtree_control")).unwrap_or_default();
     on.split_whitespace().any(|name| name.trim_start_matches('+') == "cpuset")
 }
 
-/// Returns whether a file names nothing, or is not there.
-fn is_blank(path: &Path) -> bool {
-    fs::read_to_string(path).unwrap_or_default().trim().is_empty()
-}
-
 /// Empties a list of pCPUs, unless it is empty.
 fn clear(path: &Path) -> io::Result<()> {
-    if is_blank(path) { Ok(()) } else { fs::write(path, "\n") }
+    let is_empty = fs::read_to_string(path).unwrap_or_default().trim().is_empty();
+    if is_empty { Ok(()) } else { fs::write(path, "\n") }
 }
 
 /// Returns whether a group that is no partition can keep pCPUs from others.
@@ -171,7 +146,7 @@ fn knows_exclusive(group: &Path) -> bool {
 /// Stands in for the kernel in tests: the parent folder has a marker file.
 #[cfg(test)]
 fn knows_exclusive(group: &Path) -> bool {
-    group.parent().is_some_and(|above| above.join("linux-6.7").exists())
+    group.parent().is_some_and(|above| above.join("linux-6.11").exists())
 }
 
 #[cfg(test)]
@@ -185,7 +160,7 @@ mod tests {
         fs::create_dir_all(&group).unwrap();
         fs::write(mount.join("cgroup.controllers"), "cpuset cpu memory\n").unwrap();
         if exclusive {
-            fs::write(mount.join("linux-6.7"), "").unwrap();
+            fs::write(mount.join("linux-6.11"), "").unwrap();
         }
         let partitions = Partitions::find(root.path(), None).unwrap();
         (root, partitions, group)
@@ -228,27 +203,6 @@ mod tests {
         assert_eq!([read(EXCLUSIVE), read("cgroup.subtree_control")], ["\n", "-cpuset"]);
     }
 
-    /// Linux 6.7 to 6.10 refuse a partition below a group whose own list does not have its pCPUs.
-    #[test]
-    fn a_refused_partition_is_tried_again_with_all_pcpus_in_the_list_of_the_group() {
-        let (root, _, group) = host(true);
-        fs::create_dir_all(root.path().join("sys/devices/system/cpu")).unwrap();
-        fs::write(root.path().join("sys/devices/system/cpu/possible"), "0-7\n").unwrap();
-        let partitions = Partitions::find(root.path(), None).unwrap();
-        fs::create_dir(group.join(VCPUS)).unwrap();
-        // The kernel refuses by showing another content than was written.
-        std::os::unix::fs::symlink("/dev/null", group.join(VCPUS).join(PARTITION)).unwrap();
-        let enclose = || partitions.enclose(&"db.1".parse().unwrap(), 77, &[2, 3].into(), [80]);
-        let read = |file: &str| fs::read_to_string(group.join(file)).unwrap();
-        assert!(enclose().is_err());
-        assert_eq!([read(CPUS), read(EXCLUSIVE), read("vcpus/cpuset.cpus")], ["0-7", "2-3", "2-3"]);
-        fs::remove_file(group.join(VCPUS).join(PARTITION)).unwrap();
-        enclose().unwrap();
-        assert_eq!([read(CPUS), read("vcpus/cpuset.cpus.partition")], ["0-7", "isolated"]);
-        partitions.release(&"db.1".parse().unwrap()).unwrap();
-        assert_eq!([read(CPUS), read(EXCLUSIVE)], ["\n", "\n"]);
-    }
-
     #[test]
     fn a_refused_partition_is_an_error_with_the_kernels_reason() {
         let (_root, partitions, group) = host(true);
@@ -261,6 +215,6 @@ mod tests {
         assert!(refused(77).starts_with("the kernel says of its partition: "), "{}", refused(77));
         let (_root, partitions, _) = host(false);
         let old = partitions.enclose(&vm, 77, &[2].into(), []).unwrap_err().to_string();
-        assert!(old.contains("from 6.7 on"), "{old}");
+        assert!(old.contains("from 6.11 on"), "{old}");
     }
 }

@@ -165,7 +165,6 @@ fn a_program_that_gives_up_has_its_connection_reset() {
     );
 }
 
-/// A bell with another value means nothing else, nor does that value in a request.
 #[test]
 fn bells_of_all_other_values_are_bells() {
     let mut it = Pair::new();
