@@ -204,6 +204,11 @@ impl<M: Borrow<Memory> + Clone> Consumer<M> {
         self.signaller.must_signal(self.channel.word(self.direction.room_wait()))
     }
 
+    /// Tells whether the other side has announced a wait for room for which it has got no signal.
+    pub fn is_awaited(&self) -> bool {
+        self.signaller.is_awaited(self.channel.word(self.direction.room_wait()))
+    }
+
     /// Announces that this end waits for bytes. Look for bytes again before sleeping, and announce
     /// it again before sleeping again: each announcement gets at most one signal.
     #[inline]

@@ -178,6 +178,11 @@ impl<M: Borrow<Memory> + Clone> Producer<M> {
         self.signaller.must_signal(self.channel.word(self.direction.bytes_wait()))
     }
 
+    /// Tells whether the other side has announced a wait for bytes for which it has got no signal.
+    pub fn is_awaited(&self) -> bool {
+        self.signaller.is_awaited(self.channel.word(self.direction.bytes_wait()))
+    }
+
     /// Publishes, and then says that no more bytes follow. Ask [`Self::must_signal`] afterwards.
     pub fn finish(&mut self, end: End) {
         self.publish();

@@ -76,6 +76,12 @@ impl Signaller {
         self.seen
     }
 
+    /// Tells whether the other end has announced a wait that has not been signalled.
+    pub(crate) fn is_awaited(&self, word: &AtomicU32) -> bool {
+        let number = word.load(Relaxed);
+        !number.is_multiple_of(2) && number != self.seen
+    }
+
     /// Tells whether the other end waits and has not been signalled since it announced that. Call
     /// it after publishing, and signal if it returns `true`. All values of the word are valid.
     #[inline]

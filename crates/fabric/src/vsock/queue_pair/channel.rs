@@ -58,7 +58,8 @@ impl Patrolled {
 pub(crate) struct Missed {
     /// The program has written bytes, or made room, and the fabric waits for its bell.
     pub(crate) bell: bool,
-    /// The program may wait for a signal: a position stands still.
+    /// The program may wait for a signal that it does not get: a position stands still, and there
+    /// is something for the program to find, or it has announced no wait.
     pub(crate) signal: bool,
 }
 
@@ -155,6 +156,8 @@ impl AttachedEnd {
         let [out, into] = &mut self.patrolled;
         let in_out = out.must_signal(Positions { theirs: taken.wrapping_add(unread), own: taken });
         let in_into = into.must_signal(Positions { theirs: written.wrapping_sub(used), own: written });
-        Ok(Missed { bell, signal: in_out || in_into })
+        let has_news = used > 0 || self.announced != End::Open;
+        let is_awaited = self.out.is_awaited() || self.into.is_awaited();
+        Ok(Missed { bell, signal: (in_out || in_into) && (has_news || !is_awaited) })
     }
 }

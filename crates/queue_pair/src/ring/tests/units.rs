@@ -210,7 +210,8 @@ fn an_announcement_gets_one_signal() {
     assert!(producer.must_signal() && !producer.must_signal());
     consumer.wait();
     assert_eq!(channel.load(Word::OutBytesWait), 3);
-    assert!(producer.must_signal() && !producer.must_signal());
+    assert!(producer.is_awaited() && !consumer.is_awaited());
+    assert!(producer.must_signal() && !producer.must_signal() && !producer.is_awaited());
     consumer.stop_waiting();
     consumer.stop_waiting();
     assert_eq!(channel.load(Word::OutBytesWait), 4);

@@ -198,6 +198,27 @@ fn a_connection_at_rest_costs_one_signal_until_it_moves_again() {
 }
 
 #[test]
+fn a_program_that_waits_and_has_nothing_to_find_is_left_asleep() {
+    let mut it = Pair::new();
+    for end in [&mut it.a, &mut it.b] {
+        end.program().ends.consumer.wait();
+    }
+    for _ in 0..5 {
+        it.patrol();
+    }
+    assert_eq!(it.signals(), [0, 0]);
+    // The usual signal of the bytes.
+    it.a.write(&mut it.rig, b"request");
+    rest(&mut it.rig);
+    assert_eq!(it.signals(), [0, 1]);
+    // A program that does not come is signalled once more.
+    for _ in 0..5 {
+        it.patrol();
+    }
+    assert_eq!(it.signals(), [0, 1]);
+}
+
+#[test]
 fn many_ends_are_looked_at_in_parts() {
     let mut rig = rig_with(4, &[0, 1, 2, 3]);
     let mut ends = Vec::new();
