@@ -8,9 +8,9 @@
 //! * a word of the fabric that has another value than the fabric has written resets the connection,
 //!   as impossible words of the program do;
 //! * bytes, or room, for which the program has sent no bell are found as if it had;
-//! * a program gets a signal if a position of one of its rings stands still, unless it has announced
-//!   that it waits and there is nothing for it to find. The program checks its own words then, and
-//!   looks at its rings.
+//! * a program gets a signal if a position of one of its rings stands still, unless it has
+//!   announced that it waits and there is nothing for it to find. The program checks its own words
+//!   then, and looks at its rings.
 //!
 //! [`Patrols`] has the times.
 
