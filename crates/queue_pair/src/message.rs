@@ -2,8 +2,8 @@
 //!
 //! After an answer with [`Status::Attached`], each byte to the fabric asks it to look at the
 //! channel, and each byte to the program asks the program to look. The values of these bytes have
-//! no meaning, but one: by [`GIVE_UP`] a program says that it cannot believe the words of its
-//! channel. The fabric resets the connection then.
+//! no meaning, with one exception: [`GIVE_UP`], sent alone, tells the fabric that the program
+//! cannot believe the words of its channel. The fabric then resets the connection.
 //!
 //! The end of the control connection is the program's leave: from then on it neither reads nor
 //! writes the rings, and the stream goes on by packets. The same end may be attached again later,

@@ -154,7 +154,7 @@ impl Attached {
     pub fn disarm(&self, interest: Interest) -> Ready {
         self.withdraw(interest);
         self.link.end_own(interest);
-        // Whatever is wrong is told by the next call, and makes both directions ready.
+        // A fault makes both directions ready, and the next call returns it.
         let _ = self.check();
         self.ready_among(interest)
     }

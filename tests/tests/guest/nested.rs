@@ -129,7 +129,7 @@ fn run(image: &Path, host: &Host<'_>, script: &str) -> String {
 
 #[test]
 fn placement_shares_and_partitions_on_two_nodes_with_cgroup_v2() {
-    // Isolated partitions need Linux 6.7.
+    // Partitions below a VM's control group need Linux 6.11.
     let Some(image) = image(Image::Debian6_12) else { return };
     check(&image, &NUMA, include_str!("nested/placement.sh"));
 }

@@ -130,8 +130,8 @@ fn run(shared: &Shared, mut timer: Watched<Timer>) {
                 continue;
             }
         };
-        // A long time-out would set up and take down a timer with each sleep, for nothing. `timer`
-        // stands for the patrols'.
+        // A long time-out would set up and take down a timer with each sleep, for nothing. Patrols
+        // have `timer` instead.
         shared.asleep.store(true, Relaxed);
         if let Err(error) = epoll.wait(&mut ready, (timeout < FOREVER).then_some(timeout)) {
             tracing::error!("waiting for vsock events failed: {error}");

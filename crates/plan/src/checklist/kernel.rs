@@ -83,7 +83,7 @@ const TIMERS: Item = Item {
 pub(super) fn lines(facts: &HostFacts, profile: Profile) -> Vec<Line> {
     let kernel = &facts.kernel;
     vec![
-        age(AGE, kernel, (5, 4, 0), (6, 7, 0)),
+        age(AGE, kernel, (5, 4, 0), (6, 11, 0)),
         clock(facts),
         on_some([TICKLESS, TICK], profile, kernel.tickless),
         on_some([RCU, OWN_RCU], profile, cpus_of(kernel, "rcu_nocbs=").or(kernel.tickless)),

@@ -36,7 +36,7 @@ pub fn place_memory(
             None => spec.placement.nodes.0.intersection(&all).copied().collect(),
         }
     });
-    // QEMU refuses a node without memory.
+    // QEMU does not start if it may use only nodes without memory.
     let nodes: Vec<BTreeSet<u32>> = nodes.map(|nodes| &nodes - &host.bare_nodes).collect();
     let chosen: BTreeSet<u32> = nodes.iter().flatten().copied().collect();
     let free = free_huge_pages(host, &chosen, promised);
@@ -45,7 +45,7 @@ pub fn place_memory(
     MemoryPlace { nodes, huge: memory_is_reserved(spec) && one && free >= spec.memory }
 }
 
-/// Huge pages that a VM which is starting has not taken yet.
+/// Huge pages that a starting VM has not taken yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromisedPages {
     /// Nodes of the host on which it takes them; any if empty.

@@ -105,12 +105,12 @@ pub(crate) fn explain_progress(start: &MemoryPlace, moved: &MemoryMove, locked: 
     } else if leaves && moved.why.is_none() {
         told.decide(format!("its memory is on node {nodes}, and was there before"), rule);
     }
-    if let Some(bound) = start.nodes.first().filter(|bound| leaves && !locked && !bound.is_empty()) {
+    if let Some(first) = start.nodes.first().filter(|first| leaves && !locked && !first.is_empty()) {
         told.decide_from(
             true,
             format!(
-                "memory that it has not touched yet comes from node {} until its next start",
-                Numbers(bound.clone())
+                "memory that it has not touched yet comes from node {}, as far as that has room, until its next start",
+                Numbers(first.clone())
             ),
             Row::LocalMemory.because("QEMU was started with this node, and each page is examined once"),
         );
@@ -206,7 +206,10 @@ mod tests {
         };
         let way = "its memory is being moved to node 1: 64.0 MiB moved, 192.0 MiB not examined yet, \
                    0.0 MiB to be tried again";
-        let later = ("memory that it has not touched yet comes from node 0 until its next start", true);
+        let later = (
+            "memory that it has not touched yet comes from node 0, as far as that has room, until its next start",
+            true,
+        );
         assert_eq!(decisions(&explain_progress(&place(&[0]), &moved, false)), [(way, false), later]);
         assert_eq!(decisions(&explain_progress(&place(&[]), &moved, false)), [(way, false)]);
         assert_eq!(decisions(&explain_progress(&place(&[0]), &moved, true)), [(way, false)]);

@@ -67,7 +67,12 @@ enum Step {
     Failed(Errno),
 }
 
-fn step(fd: RawFd, cookie: &mut Option<u64>, act: impl FnOnce(&Pair) -> Result<Option<usize>, Stop>) -> Step {
+fn step(
+    fd: RawFd,
+    cookie: &mut Option<u64>,
+    moved: bool,
+    act: impl FnOnce(&Pair) -> Result<Option<usize>, Stop>,
+) -> Step {
     let pair = Pair::now(fd).or_else(|| is_attached(fd).then(|| Pair::now(fd))?);
     let Some(pair) = pair else { return without_channel(fd, *cookie) };
     // The number may have become another connection while the call waited.
@@ -86,7 +91,14 @@ fn step(fd: RawFd, cookie: &mut Option<u64>, act: impl FnOnce(&Pair) -> Result<O
             super::leave::follow(fd);
             Step::Kernel
         }
-        Err(Stop::Failed(error)) => Step::Failed(error),
+        Err(Stop::Failed(error)) => {
+            if moved && error == Errno::CONNRESET {
+                // The call succeeds with the bytes that it has moved, and the next one is told of
+                // the reset.
+                pair.take_back_reset();
+            }
+            Step::Failed(error)
+        }
     }
 }
 
@@ -113,7 +125,7 @@ pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<
             room.touch(guard(0, || Pair::known(fd).map_or(0, |pair| pair.hint(Direction::In))).min(wanted));
         }
         let step = guard(Step::Kernel, || {
-            step(fd, &mut cookie, |pair| Input::lock(pair)?.take(target, done, peeks))
+            step(fd, &mut cookie, done > 0, |pair| Input::lock(pair)?.take(target, done, peeks))
         });
         match step {
             // A peek begins anew each time.
@@ -143,11 +155,7 @@ pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<
                 continue;
             }
             Step::Kernel => return (done > 0).then_some(Ok(done)),
-            Step::Failed(_) if done > 0 => {
-                // The next call tells of it.
-                guard((), || Pair::now(fd).iter().for_each(Pair::take_back_reset));
-                return Some(Ok(done));
-            }
+            Step::Failed(_) if done > 0 => return Some(Ok(done)),
             Step::Failed(error) => return Some(Err(error)),
             Step::Nothing => {}
         }
@@ -175,8 +183,9 @@ pub(crate) fn send(fd: RawFd, pieces: &Pieces<'_>, flags: i32) -> Option<Answer>
         pieces.touch(likely.min(pieces.len()));
     }
     loop {
-        let step =
-            guard(Step::Kernel, || step(fd, &mut cookie, |pair| Output::lock(pair)?.put(pieces, done)));
+        let step = guard(Step::Kernel, || {
+            step(fd, &mut cookie, done > 0, |pair| Output::lock(pair)?.put(pieces, done))
+        });
         match step {
             Step::Moved(count) => {
                 done += count;
@@ -186,11 +195,7 @@ pub(crate) fn send(fd: RawFd, pieces: &Pieces<'_>, flags: i32) -> Option<Answer>
                 continue;
             }
             Step::Kernel => return (done > 0).then_some(Ok(done)),
-            Step::Failed(_) if done > 0 => {
-                // The next call tells of it.
-                guard((), || Pair::now(fd).iter().for_each(Pair::take_back_reset));
-                return Some(Ok(done));
-            }
+            Step::Failed(_) if done > 0 => return Some(Ok(done)),
             Step::Failed(error) => return Some(Err(error)),
             // Before another look: room that comes from now on is an event.
             Step::Nothing if super::reports::lacks_room(fd) => continue,

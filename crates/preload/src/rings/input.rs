@@ -236,6 +236,10 @@ impl<'a> Input<'a> {
 
     /// Gives the connection up if another program has overwritten the position of this end.
     pub(super) fn check(&self) {
+        // Once the channel is lost, its words may be another connection's.
+        if self.pair.has(flag::ENDED | flag::FAULT) {
+            return;
+        }
         if self.ring.check_position().is_err() {
             self.pair.give_up();
         }

@@ -170,6 +170,10 @@ impl<'a> Output<'a> {
     /// Gives the connection up if another program has overwritten the position of this end, or the
     /// end word.
     pub(super) fn check(&self) {
+        // Once the channel is lost, its words may be another connection's.
+        if self.pair.has(flag::ENDED | flag::FAULT) {
+            return;
+        }
         let end = if self.pair.has(flag::SHUT_WRITE) { End::Finished } else { End::Open };
         if self.ring.check_position(end).is_err() {
             self.pair.give_up();

@@ -22,6 +22,8 @@ const FEW_RINGS: usize = 16;
 const NONE: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
 /// Pause while another thread has to take bytes first.
 const BUSY: Duration = Duration::from_millis(1);
+/// Longest round of a thread that waits for neither ring: others may take the signal of the end.
+const BYSTANDER: Duration = Duration::from_secs(1);
 
 /// One connection of a `poll` that has a channel.
 #[derive(Debug, Clone, Copy)]
@@ -166,13 +168,17 @@ impl Polling {
             directions(one.events).for_each(|direction| settle(pair.arm(direction, Waiter::Thread)));
             if directions(one.events).next().is_none() {
                 settle(pair.stand_by());
+                self.limit(BYSTANDER);
             }
             // Bytes of packets would end the wait of a program that does not want to read.
             let reads = directions(one.events).any(|direction| direction == Direction::In);
             let polled = pair.polled(if reads { Direction::In } else { Direction::Out });
+            if !reads {
+                // The signal of the peer's end may have been taken meanwhile.
+                self.is_ready |= pair.events(one.events) != Ok(0);
+            }
             if polled.is_short {
-                let short = Duration::from_millis(AFTER_HANGUP);
-                self.longest = Some(self.longest.map_or(short, |longest| longest.min(short)));
+                self.limit(Duration::from_millis(AFTER_HANGUP));
             }
             if let Some(entry) = self.all.items_mut().get_mut(ring.place) {
                 *entry = pollfd { fd: polled.stream, events: polled.events, revents: 0 };
@@ -189,6 +195,11 @@ impl Polling {
                 return;
             }
         }
+    }
+
+    /// Limits the time that the round may take.
+    fn limit(&mut self, time: Duration) {
+        self.longest = Some(self.longest.map_or(time, |longest| longest.min(time)));
     }
 
     /// Adds a control connection and returns its place. Takes an entry that the program does not

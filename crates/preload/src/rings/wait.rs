@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::nanosleep;
-use taut_queue_pair::{Direction, End};
+use taut_queue_pair::Direction;
 
 use super::control::MOST_SIGNALS;
 use super::events::{directions, events_of};
@@ -201,9 +201,7 @@ impl Pair {
         if let Some(armed) = self.drain(None, Waiter::Bystander)? {
             return Ok(armed);
         }
-        // The signal of an end may have been among them.
-        let is_over = self.has(flag::ENDED | flag::FAULT) || Input::lock(self)?.end() != End::Open;
-        Ok(if is_over { Armed::Ready } else { Armed::Asleep })
+        Ok(Armed::Asleep)
     }
 
     /// Tells whether no other thread waits for one of the rings.

@@ -123,6 +123,13 @@ impl<M: Borrow<Memory> + Clone> Consumer<M> {
         Ok(Look { bytes: self.available()?, end })
     }
 
+    /// Number of bytes in the ring, as the other side sees it before [`Self::publish`].
+    #[inline]
+    pub fn used(&self) -> Result<u32, Hostile> {
+        let head = self.channel.word(self.direction.head()).load(Acquire);
+        used(self.direction, head, self.published, self.size())
+    }
+
     /// Number of free bytes in the ring, as the other side sees it after [`Self::publish`]. The
     /// fabric signals room only if at least half of the ring is free.
     #[inline]

@@ -63,7 +63,7 @@ pub enum Hostile {
         value: u32,
     },
     /// A word that only this side writes has another value than this side has written.
-    #[error("the word {word} is {found} instead of {written}: another program has overwritten it")]
+    #[error("the word {word} is {found} instead of {written}: a program of the guest has overwritten it")]
     Overwritten {
         /// The word.
         word: Word,

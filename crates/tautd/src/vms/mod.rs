@@ -265,9 +265,11 @@ impl Vms {
         starts.map(|(name, vm)| (name.clone(), vm.process.pid(), vm.process.watch())).collect()
     }
 
-    /// Returns the huge pages that VMs which are starting have not taken yet.
+    /// Returns huge pages that starting VMs have not taken yet.
     pub(crate) fn promised_pages(&self) -> Vec<PromisedPages> {
-        let launching = self.launching_pages.values().cloned();
+        // A start that was given up takes none, although its thread may take long to end.
+        let is_present = |(name, _): &(&Name, &PromisedPages)| self.preparations.is_present(name);
+        let launching = self.launching_pages.iter().filter(is_present).map(|(_, pages)| pages.clone());
         let starts = self.running.values().filter(|vm| vm.facts.kind == VmKind::Qemu && !vm.facts.ready);
         let not_taken = |vm: &Running| {
             let PromisedPages { nodes, size } = start::huge_pages(&vm.facts)?;

@@ -205,6 +205,10 @@ impl Preparations {
     }
 
     /// The start of a VM whose result is wanted.
+    pub(super) fn is_present(&self, vm: &Name) -> bool {
+        self.present(vm).is_some()
+    }
+
     fn present(&self, vm: &Name) -> Option<&Start> {
         self.of(vm).find(|start| start.is_present())
     }

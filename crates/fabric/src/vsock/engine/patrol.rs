@@ -3,7 +3,8 @@
 //! Any program of a guest that may map the region can write into it. If such a program overwrites a
 //! number by which one side announces a wait, the other side sends no bell or no signal, and both
 //! wait for ever. If it overwrites a position, one side waits for bytes, or for room, that the
-//! other one has shown already. Patrols end such waits:
+//! other one has shown already. Patrols end such waits, but for the cases that
+//! decision 0057 names:
 //!
 //! * a word of the fabric that has another value than the fabric has written resets the connection,
 //!   as impossible words of the program do;

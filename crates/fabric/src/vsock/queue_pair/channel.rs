@@ -29,19 +29,19 @@ struct Positions {
     own: u32,
 }
 
-/// What patrols have seen of a ring.
+/// Positions of a ring that patrols have seen.
 #[derive(Debug, Default)]
 struct Patrolled {
     /// Positions at the last patrol.
     last: Option<Positions>,
-    /// Positions for which a patrol has signalled the program.
+    /// Positions for which a signal was due; [`AttachedEnd::patrol`] may have sent none.
     signalled: Option<Positions>,
 }
 
 impl Patrolled {
-    /// Takes up the present positions. Returns whether the program is to be signalled: one of them
-    /// stands still, and the program has not been signalled for them. A program at rest gets one
-    /// signal, and one whose own position stands still beside the fabric's one in each period.
+    /// Takes up the present positions. Returns whether a signal is due: one of them stands still,
+    /// and none was due for them. That is so once at rest, and once in each period if only one of
+    /// the two moves.
     fn must_signal(&mut self, now: Positions) -> bool {
         let stands = self.last.is_some_and(|last| last.theirs == now.theirs || last.own == now.own);
         self.last = Some(now);
@@ -53,7 +53,7 @@ impl Patrolled {
     }
 }
 
-/// What the other side may have missed, as a patrol has found.
+/// Events that the other side may have missed, as a patrol has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Missed {
     /// The program has written bytes, or made room, and the fabric waits for its bell.
@@ -83,8 +83,11 @@ pub(crate) struct AttachedEnd {
     pub(super) drains: bool,
     /// Tells this use of the channel from others of it.
     pub(crate) number: u64,
-    /// What patrols have seen of the rings OUT and IN.
+    /// Positions in the rings OUT and IN that patrols have seen.
     patrolled: [Patrolled; 2],
+    /// The program may wait for room: more than half of OUT was full at some time since it was last
+    /// signalled.
+    was_crowded: bool,
 }
 
 impl AttachedEnd {
@@ -102,6 +105,7 @@ impl AttachedEnd {
             drains: false,
             number,
             patrolled: Default::default(),
+            was_crowded: false,
         }
     }
 
@@ -117,8 +121,8 @@ impl AttachedEnd {
     ) -> Result<Self, Hostile> {
         let Ends { producer, consumer } = Ends::resume(channel, Role::Fabric, Copying::Library)?;
         let (out, into) = (consumer, producer);
-        let (drains, patrolled) = (false, Default::default());
-        Ok(Self { out, into, of, control, announced, is_final, drains, number, patrolled })
+        let (drains, patrolled, was_crowded) = (false, Default::default(), true);
+        Ok(Self { out, into, of, control, announced, is_final, drains, number, patrolled, was_crowded })
     }
 
     /// Tells whether this side of a connection is attached here.
@@ -129,8 +133,11 @@ impl AttachedEnd {
     /// Shows the guest what was read from its ring. Returns `true` if its program waits for room
     /// and is to be signalled: it is, once half of the ring is free.
     pub(crate) fn publish_taken(&mut self) -> Result<bool, Hostile> {
+        self.was_crowded |= self.out.used()? > self.out.size() / 2;
         self.out.publish();
-        Ok(self.out.free()? >= self.out.size() / 2 && self.out.must_signal())
+        let is_signalled = self.out.free()? >= self.out.size() / 2 && self.out.must_signal();
+        self.was_crowded &= !is_signalled;
+        Ok(is_signalled)
     }
 
     /// Tells the program how its stream has ended, unless it was announced before.
@@ -158,6 +165,9 @@ impl AttachedEnd {
         let in_into = into.must_signal(Positions { theirs: written.wrapping_sub(used), own: written });
         let has_news = used > 0 || self.announced != End::Open;
         let is_awaited = self.out.is_awaited() || self.into.is_awaited();
-        Ok(Missed { bell, signal: (in_out || in_into) && (has_news || !is_awaited) })
+        let misses_room = in_out && self.was_crowded && !self.out.is_awaited();
+        let signal = misses_room || (in_out || in_into) && (has_news || !is_awaited);
+        self.was_crowded &= !signal;
+        Ok(Missed { bell, signal })
     }
 }

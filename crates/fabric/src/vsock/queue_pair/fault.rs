@@ -17,7 +17,7 @@ pub(crate) enum PairFault {
     #[error("the guest's position in the ring {0} went back")]
     WentBack(Direction),
     /// The program says that it cannot believe the words of its channel.
-    #[error("its program gives up, since another program has overwritten words of the channel")]
+    #[error("its program gives up: it says that words of the channel were overwritten")]
     GivenUp,
 }
 

@@ -111,7 +111,8 @@ impl Schedule {
         self.polling.is_idle() && self.turns.is_idle()
     }
 
-    /// Returns the time until something is due. The thread has a timer for patrols.
+    /// Returns the time until something is due. Patrols do not count: the thread has a timer for
+    /// them.
     pub(crate) fn until_due(&self, now: Instant) -> Duration {
         let Self { turns, half_open, deferred, starving, .. } = self;
         let looks = turns.pace.next_look();

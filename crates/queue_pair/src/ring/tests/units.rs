@@ -319,6 +319,6 @@ fn own_words_that_another_program_has_overwritten_are_an_error() {
     channel.store(Word::OutTail, 5);
     assert_eq!(
         consumer.check_own_words().unwrap_err().to_string(),
-        "the word OutTail is 5 instead of 2: another program has overwritten it"
+        "the word OutTail is 5 instead of 2: a program of the guest has overwritten it"
     );
 }

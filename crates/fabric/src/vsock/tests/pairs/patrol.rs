@@ -198,6 +198,27 @@ fn a_connection_at_rest_costs_one_signal_until_it_moves_again() {
 }
 
 #[test]
+fn room_is_signalled_beside_a_wait_for_bytes() {
+    let mut it = Pair::new();
+    while it.a.write(&mut it.rig, &[7; 4096]) > 0 {}
+    let ends = &mut it.a.program().ends;
+    ends.producer.wait();
+    ends.consumer.wait();
+    ends.producer.channel().store(Word::OutRoomWait, 0);
+    // The peer reads all, so there is room that nobody tells the program of.
+    for _ in 0..50 {
+        it.rig.settle();
+        it.b.read(&mut it.rig, RING);
+    }
+    rest(&mut it.rig);
+    assert_eq!((it.a.program().ends.producer.room(), it.signals()[0]), (Ok(RING as u32), 0));
+    for _ in 0..5 {
+        it.patrol();
+    }
+    assert_eq!(it.signals()[0], 1);
+}
+
+#[test]
 fn a_program_that_waits_and_has_nothing_to_find_is_left_asleep() {
     let mut it = Pair::new();
     for end in [&mut it.a, &mut it.b] {
