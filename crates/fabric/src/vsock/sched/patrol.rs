@@ -14,10 +14,12 @@ pub(crate) struct Patrols {
 }
 
 impl Patrols {
-    /// Time in which each attached end is looked at once.
+    /// Time in which each attached end is looked at once, if there are not too many.
     pub(crate) const PERIOD: Duration = Duration::from_secs(10);
     /// Most ends of one patrol, so that other work of the thread does not wait for long.
-    pub(crate) const MOST_ENDS: usize = 64;
+    pub(crate) const MOST_ENDS: usize = 16;
+    /// Shortest time between two patrols, so that ends at rest cost little however many there are.
+    pub(crate) const PAUSE: Duration = Duration::from_millis(800);
 
     /// Begins with patrols, or goes on with them: an end was attached.
     pub(crate) fn begin(&mut self, now: Instant) {
@@ -44,7 +46,7 @@ impl Patrols {
     pub(crate) fn done(&mut self, last: Option<(GuestIdx, ChannelIdx)>, attached: usize, now: Instant) {
         self.last = last;
         let per_period = attached.div_ceil(Self::MOST_ENDS) as u32;
-        self.next = Self::PERIOD.checked_div(per_period).map(|interval| now + interval);
+        self.next = Self::PERIOD.checked_div(per_period).map(|interval| now + interval.max(Self::PAUSE));
     }
 }
 
@@ -69,6 +71,8 @@ mod tests {
         assert_eq!((patrols.is_due(now + PERIOD / 3), patrols.last()), (true, stopped));
         patrols.done(None, Patrols::MOST_ENDS, now);
         assert_eq!((patrols.next(), patrols.last()), (Some(now + PERIOD), None));
+        patrols.done(None, 2000, now);
+        assert_eq!(patrols.next(), Some(now + Patrols::PAUSE));
         patrols.done(None, 0, now);
         assert_eq!(patrols.next(), None);
     }
