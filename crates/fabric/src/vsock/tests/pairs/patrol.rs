@@ -239,17 +239,24 @@ fn a_program_that_waits_and_has_nothing_to_find_is_left_asleep() {
     assert_eq!(it.signals(), [0, 1]);
 }
 
-#[test]
-fn many_ends_are_looked_at_in_parts() {
+/// Four guests with so many connections from the first to the second, and from the third to the
+/// fourth, and all ends attached.
+fn attached(counts: [u32; 2]) -> (Rig, Vec<Peer>) {
     let mut rig = rig_with(4, &[0, 1, 2, 3]);
     let mut ends = Vec::new();
-    for (first, count) in [(0, 9), (2, 3)] {
+    for (first, count) in [0, 2].into_iter().zip(counts) {
         for port in 5000..5000 + count {
             let (a, b) = connect(&mut rig, first, first + 1, port);
             ends.extend([a.attach(&mut rig), b.attach(&mut rig)]);
         }
     }
     rest(&mut rig);
+    (rig, ends)
+}
+
+#[test]
+fn many_ends_are_looked_at_in_parts() {
+    let (mut rig, mut ends) = attached([9, 3]);
     assert!(ends.len() > Patrols::MOST_ENDS && ends.len() < 2 * Patrols::MOST_ENDS);
     for peer in &mut ends {
         peer.program().channel().store(Word::InHead, 9);
@@ -265,15 +272,7 @@ fn many_ends_are_looked_at_in_parts() {
 
 #[test]
 fn as_many_ends_as_one_patrol_has_are_all_looked_at_in_each_period() {
-    let mut rig = rig_with(4, &[0, 1, 2, 3]);
-    let mut ends = Vec::new();
-    for (first, count) in [(0, 7), (2, 1)] {
-        for port in 5000..5000 + count {
-            let (a, b) = connect(&mut rig, first, first + 1, port);
-            ends.extend([a.attach(&mut rig), b.attach(&mut rig)]);
-        }
-    }
-    rest(&mut rig);
+    let (mut rig, mut ends) = attached([7, 1]);
     assert_eq!(ends.len(), Patrols::MOST_ENDS);
     patrol(&mut rig);
     patrol(&mut rig);
