@@ -61,7 +61,7 @@ fn explain_memory(
         }
     }
     let nodes = &spec.placement.nodes;
-    if !nodes.is_any() && !nodes.0.is_empty() && nodes.0.is_subset(&host.bare_nodes) {
+    if !nodes.is_any() && nodes.0.is_subset(&host.bare_nodes) {
         told.lack(format!("nodes {nodes} have no memory: the VM's memory comes from other nodes"));
     }
     if !nodes.is_any() && host.nodes().len() < 2 {

@@ -236,8 +236,7 @@ impl<'a> Input<'a> {
 
     /// Gives the connection up if another program has overwritten the position of this end.
     pub(super) fn check(&self) {
-        // Once the channel is lost, its words may be another connection's.
-        if self.pair.has(flag::ENDED | flag::FAULT) {
+        if self.pair.is_lost() {
             return;
         }
         if self.ring.check_position().is_err() {
@@ -248,7 +247,7 @@ impl<'a> Input<'a> {
     /// Announces a wait with a new number, which the fabric has not signalled. A connection that
     /// has lost its channel announces none: another one may have the channel by now.
     pub(super) fn announce(&mut self) {
-        if self.pair.has(flag::ENDED | flag::FAULT) {
+        if self.pair.is_lost() {
             return;
         }
         self.ring.stop_waiting();

@@ -170,8 +170,7 @@ impl<'a> Output<'a> {
     /// Gives the connection up if another program has overwritten the position of this end, or the
     /// end word.
     pub(super) fn check(&self) {
-        // Once the channel is lost, its words may be another connection's.
-        if self.pair.has(flag::ENDED | flag::FAULT) {
+        if self.pair.is_lost() {
             return;
         }
         let end = if self.pair.has(flag::SHUT_WRITE) { End::Finished } else { End::Open };
@@ -183,7 +182,7 @@ impl<'a> Output<'a> {
     /// Announces a wait with a new number, which the fabric has not signalled. A connection that
     /// has lost its channel announces none: another one may have the channel by now.
     pub(super) fn announce(&mut self) {
-        if self.pair.has(flag::ENDED | flag::FAULT) {
+        if self.pair.is_lost() {
             return;
         }
         self.ring.stop_waiting();

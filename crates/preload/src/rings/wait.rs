@@ -198,10 +198,7 @@ impl Pair {
         if self.signalled().load(SeqCst) == 0 {
             return Ok(Armed::Asleep);
         }
-        if let Some(armed) = self.drain(None, Waiter::Bystander)? {
-            return Ok(armed);
-        }
-        Ok(Armed::Asleep)
+        Ok(self.drain(None, Waiter::Bystander)?.unwrap_or(Armed::Asleep))
     }
 
     /// Tells whether no other thread waits for one of the rings.

@@ -80,6 +80,12 @@ impl Pair {
         self.word(FLAGS).fetch_or(flag, AcqRel) & flag != 0
     }
 
+    /// Tells whether the channel is lost, as far as is known: its words may be another
+    /// connection's.
+    pub(super) fn is_lost(&self) -> bool {
+        self.has(flag::ENDED | flag::FAULT)
+    }
+
     /// Takes a flag back.
     pub(super) fn unset(&self, flag: u32) {
         self.word(FLAGS).fetch_and(!flag, AcqRel);
