@@ -19,7 +19,7 @@ impl Patrols {
     /// Most ends of one patrol, so that other work of the thread does not wait for long.
     pub(crate) const MOST_ENDS: usize = 16;
     /// Shortest time between two patrols, so that ends at rest cost little however many there are.
-    pub(crate) const PAUSE: Duration = Duration::from_millis(800);
+    pub(crate) const PAUSE: Duration = Duration::from_millis(1600);
 
     /// Begins with patrols, or goes on with them: an end was attached.
     pub(crate) fn begin(&mut self, now: Instant) {
