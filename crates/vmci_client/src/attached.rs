@@ -63,10 +63,9 @@ impl Attached {
     /// Reads at least one byte; 0 means the end of the stream.
     ///
     /// Fails with `ConnectionReset` if the connection was reset or the fabric went away, and with
-    /// `InvalidData` if the words in shared memory contradict the protocol. Fails with
-    /// `WouldBlock`,
-    /// `TimedOut` or `Interrupted` if `wait` has ended, or a signal of the operating system was
-    /// handled.
+    /// `InvalidData` if the words in shared memory contradict the protocol, or if a word of this
+    /// side is not as it was written. Fails with `WouldBlock`, `TimedOut` or `Interrupted` if
+    /// `wait` has ended, or a signal of the operating system was handled.
     pub fn read_within(&self, buffer: &mut [u8], wait: Wait) -> io::Result<usize> {
         self.receiver.read(&self.link, buffer, wait, || self.check())
     }
