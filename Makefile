@@ -64,6 +64,19 @@ guest: ## Build the static binary for inside a VM
 	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --profile $(PROFILE) -p taut-guest --target $(TRIPLE)
 	@mkdir -p $(BIN) && { cmp -s $(GUEST) $(BIN)/taut-guest || { cp -p $(GUEST) $(BIN)/taut-guest.new && mv $(BIN)/taut-guest.new $(BIN)/taut-guest; }; }
 
+# Where `make install` puts the programs and libraries.
+PREFIX   ?= /usr/local
+PROGRAMS := taut tautd taut-fabric taut-console taut-guest taut-image taut-inspect taut-launch taut-micro
+LIBRARIES := libtaut_vmci.so libtaut_vmci_c.so libtaut_vmci_c.a
+
+# install(1) writes new files, which a program that runs needs.
+.PHONY: install
+install: build ## Install programs and libraries to PREFIX (/usr/local), and the manual pages
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib share/man/man1)
+	install -m 755 $(addprefix $(BIN)/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
+	install -m 644 $(addprefix $(BIN)/,$(LIBRARIES)) $(DESTDIR)$(PREFIX)/lib
+	$(BIN)/taut man $(DESTDIR)$(PREFIX)/share/man/man1
+
 .PHONY: pump
 pump: ## Build qp_pump, which measures queue pairs inside VMs: target/release/qp_pump
 	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --profile $(PROFILE) -p taut-vmci-client --example qp_pump --target $(TRIPLE)

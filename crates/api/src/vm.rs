@@ -56,7 +56,8 @@ pub struct VmSpec {
     /// Behaviour of idle vCPUs.
     #[serde(default, skip_serializing_if = "HaltSpec::is_default")]
     pub halt: HaltSpec,
-    /// Direct kernel boot. A VM has either this or a disk; a microguest has neither.
+    /// Direct kernel boot, with or without a disk. A VM of QEMU has this, a disk, or both; a
+    /// microguest has neither.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<Boot>,
     /// System disk.

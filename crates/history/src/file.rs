@@ -293,7 +293,7 @@ impl File {
                 let sql = "DELETE FROM subjects WHERE id = ?1
                     AND NOT EXISTS (SELECT 1 FROM chunks WHERE subject = ?1)";
                 if *rests && transaction.prepare_cached(sql)?.execute([subject])? > 0 {
-                    // Its number may be given again.
+                    // After a restart a new subject may get its number, and must not get its tails.
                     transaction.prepare_cached("DELETE FROM tails WHERE subject = ?1")?.execute([subject])?;
                     gone.push(*subject);
                 }
@@ -309,24 +309,24 @@ impl File {
         pruned.map_err(|error| self.failed(error))
     }
 
-    /// Returns the samples of a density in chunks that have some of a period, by the position of
-    /// the first one. A damaged chunk has no samples.
-    pub(crate) fn chunks(
+    /// Gives `take` the samples of a density in each chunk that has some of a period, the oldest
+    /// chunk first. A damaged chunk has no samples.
+    pub(crate) fn each_chunk(
         &self,
         subject: i64,
         density: usize,
-        from: u64,
-        to: u64,
-    ) -> Result<BTreeMap<u64, Vec<Sample>>, FileError> {
-        let read = || {
-            let sql = "SELECT first, samples FROM chunks
-                WHERE subject = ?1 AND density = ?2 AND last >= ?3 AND first <= ?4";
+        [from, to]: [u64; 2],
+        mut take: impl FnMut(Vec<Sample>),
+    ) -> Result<(), FileError> {
+        let mut read = || {
+            let sql = "SELECT samples FROM chunks
+                WHERE subject = ?1 AND density = ?2 AND last >= ?3 AND first <= ?4 ORDER BY first";
             let mut query = self.db.prepare_cached(sql)?;
-            let chunks = query.query_map(params![subject, density, from, to], |row| {
-                let bytes: Vec<u8> = row.get(1)?;
-                Ok((row.get(0)?, chunk::decode(&bytes).unwrap_or_default()))
-            })?;
-            chunks.collect::<Result<_, _>>()
+            let mut rows = query.query(params![subject, density, from, to])?;
+            while let Some(row) = rows.next()? {
+                take(chunk::decode(&row.get::<_, Vec<u8>>(0)?).unwrap_or_default());
+            }
+            Ok(())
         };
         read().map_err(|error| self.failed(error))
     }

@@ -25,7 +25,8 @@ pub(crate) struct Growing {
     tail: Option<Chunk>,
     /// True if the tail has a sample that has to be written.
     has_unwritten: bool,
-    /// True if the tail has more than a later end of the same rest.
+    /// False if the tail has no more than a later end of the rest with which the last written tail
+    /// has ended. It replaces that tail then.
     pub(crate) has_grown: bool,
     /// Position of the last sample in the file.
     written: u64,
@@ -42,7 +43,8 @@ pub(crate) struct Begun {
     pub(crate) chunk: Chunk,
     /// Positions of the first samples of its tails in the file.
     pub(crate) tails: Vec<u64>,
-    /// The last tail has no more than the end of a rest, which the next one replaces.
+    /// True if the last tail in the file has no more than a later end of a rest. The next tail
+    /// replaces it if that, too, has no more.
     ends_in_rest: bool,
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::chunk::{self, Chunk, Sample};
 use crate::file::{self, Around, File, FileError};
 use crate::growing::{Begun, Growing};
-use crate::series::{self, Grid, Series};
+use crate::series::{Grid, Series, Steps};
 use crate::subject::Subject;
 use crate::thinning::{DENSITIES, Density, EARLY};
 use crate::timeline::{Clocks, Timeline};
@@ -245,7 +245,7 @@ impl History {
             found().map(|(key, subject)| (subject.last_or_rested(self.rested), key.clone())).collect();
         found.sort_unstable();
         let forgotten = found.drain(..old).filter_map(|(_, key)| self.subjects.remove(&key));
-        // While nothing can be written, no new subject gets into the file.
+        // A subject that was never written has no rows to delete.
         let in_file = forgotten.filter(|subject| subject.is_in_file);
         self.forgotten.extend(in_file.map(|subject| {
             let Subject { id, growing, .. } = *subject;
@@ -291,11 +291,7 @@ impl History {
     pub fn counted(&self, key: &str, from: u64, to: u64) -> Result<Option<Counted>, FileError> {
         let Some(subject) = self.subject(key) else { return Ok(None) };
         let begin = self.begin(&subject, from)?;
-        let mut end: Option<Sample> = None;
-        for density in 0..DENSITIES {
-            let found = self.around(&subject, density, to)?.before;
-            end = found.filter(|found| end.as_ref().is_none_or(|end| found.at > end.at)).or(end);
-        }
+        let end = self.end(&subject, to)?;
         Ok(begin.zip(end).filter(|(begin, end)| begin.at < end.at).map(|(begin, end)| Counted {
             from: begin.at,
             to: end.at,
@@ -317,15 +313,16 @@ impl History {
         let Some(subject) = self.subject(key) else {
             return Ok(Series { step: grid.step, points: Vec::new() });
         };
-        let mut chunks = self.file.chunks(subject.id, number, from.saturating_sub(grid.step), to)?;
-        // Chunks in memory are not in the file as chunks yet.
+        let mut steps = Steps::new(density, grid);
+        let begin = from.saturating_sub(grid.step);
+        self.file.each_chunk(subject.id, number, [begin, to], |chunk| steps.add(chunk))?;
+        // Chunks in memory are not in the file as chunks yet, and are newer.
         for chunk in subject.growing[number].in_memory() {
-            chunks.insert(chunk.first(), chunk::decode(&chunk.encode()).unwrap_or_default());
+            steps.add(chunk::decode(&chunk.encode()).unwrap_or_default());
         }
-        let mut chunks: Vec<_> = chunks.into_values().collect();
         // The newest sample may not be one of the density.
-        chunks.push(vec![Sample { at: subject.last, totals: subject.totals.last().clone() }]);
-        Ok(series::series(&chunks, density, grid))
+        steps.add(vec![subject.last_sample()]);
+        Ok(steps.finish())
     }
 
     /// Returns a subject with all of its samples.
@@ -360,6 +357,20 @@ impl History {
             }
         }
         Ok(later)
+    }
+
+    /// Returns the last sample at which a period ends or before.
+    fn end(&self, subject: &Subject, to: u64) -> Result<Option<Sample>, FileError> {
+        // Most periods end now.
+        if to >= subject.last {
+            return Ok(Some(subject.last_sample()));
+        }
+        let mut end: Option<Sample> = None;
+        for density in 0..DENSITIES {
+            let found = self.around(subject, density, to)?.before;
+            end = found.filter(|found| end.as_ref().is_none_or(|end| found.at > end.at)).or(end);
+        }
+        Ok(end)
     }
 
     /// Returns the samples of a density around a position.

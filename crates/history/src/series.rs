@@ -70,24 +70,41 @@ impl Grid {
     }
 }
 
-/// Returns the points of a period. `chunks` are the samples of one density, chunk by chunk: within
-/// a chunk, equal totals far apart are a rest.
-pub(crate) fn series(chunks: &[Vec<Sample>], density: Density, grid: Grid) -> Series {
-    let mut steps = BTreeMap::new();
-    let mut before: Option<&Sample> = None;
-    for chunk in chunks {
-        for (index, sample) in chunk.iter().enumerate() {
-            if let Some(before) = before.filter(|before| before.at < sample.at) {
+/// Makes the points of a period from samples of one density. The samples come chunk by chunk, the
+/// oldest first, and are not kept: a long period has very many.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    density: Density,
+    grid: Grid,
+    points: BTreeMap<u64, Point>,
+    /// The newest sample so far.
+    before: Option<Sample>,
+}
+
+impl Steps {
+    /// Begins without samples.
+    pub(crate) fn new(density: Density, grid: Grid) -> Self {
+        Self { density, grid, points: BTreeMap::new(), before: None }
+    }
+
+    /// Adds a chunk. Equal totals far apart are a rest if they are in the same chunk.
+    pub(crate) fn add(&mut self, chunk: Vec<Sample>) {
+        for (index, sample) in chunk.into_iter().enumerate() {
+            if let Some(before) = self.before.as_ref().filter(|before| before.at < sample.at) {
                 if index > 0 && before.totals == sample.totals {
-                    rest(&mut steps, grid, before.at, sample.at);
-                } else if sample.at - before.at <= GAP * density.every {
-                    count(&mut steps, grid, before, sample);
+                    rest(&mut self.points, self.grid, before.at, sample.at);
+                } else if sample.at - before.at <= GAP * self.density.every {
+                    count(&mut self.points, self.grid, before, &sample);
                 }
             }
-            before = Some(sample);
+            self.before = Some(sample);
         }
     }
-    Series { step: grid.step, points: steps.into_values().collect() }
+
+    /// Returns the points of all steps that have samples.
+    pub(crate) fn finish(self) -> Series {
+        Series { step: self.grid.step, points: self.points.into_values().collect() }
+    }
 }
 
 /// Adds the growth between two samples, if the later one is in the period.
@@ -125,7 +142,9 @@ mod tests {
 
     fn points(chunks: &[Vec<Sample>], from: u64, to: u64, most: u64) -> Vec<(u64, u64, u64)> {
         let grid = Grid::new(from, to, USUAL[0], most, 0);
-        let found = series(chunks, USUAL[0], grid);
+        let mut steps = Steps::new(USUAL[0], grid);
+        chunks.iter().for_each(|chunk| steps.add(chunk.clone()));
+        let found = steps.finish();
         found.points.iter().map(|point| (point.to, point.ms, point.values.get(1))).collect()
     }
 

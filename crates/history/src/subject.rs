@@ -91,6 +91,11 @@ impl Subject {
         self.add(densities, at, read);
     }
 
+    /// Returns its last sample.
+    pub(crate) fn last_sample(&self) -> Sample {
+        Sample { at: self.last, totals: self.totals.last().clone() }
+    }
+
     /// Returns the position of the last sample, or `rested` if the subject rests and that is later.
     pub(crate) fn last_or_rested(&self, rested: u64) -> u64 {
         if self.rests { self.last.max(rested) } else { self.last }

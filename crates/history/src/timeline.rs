@@ -58,8 +58,8 @@ impl Timeline {
     }
 
     /// Returns the time of a position as the clock shows it, in ms since the Unix epoch. The clock
-    /// as it is set now counts for this boot; positions of earlier ones are what their clocks
-    /// showed.
+    /// as it is set now counts for this boot. For an earlier boot it is the clock as it was when
+    /// the timeline of that boot began.
     pub fn wall(&self, position: u64, now: Clocks) -> u64 {
         if position < self.base {
             return position;

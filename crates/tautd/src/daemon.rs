@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 
 use crate::access::audit::Audit;
 use crate::access::roles::Roles;
+use crate::access::sites::Way;
 use crate::args::Args;
 use crate::board::Board;
 use crate::capture::Captures;
@@ -31,7 +32,6 @@ use crate::fabric::{Fabric, Paths, counters::Counters};
 use crate::http::{self, App};
 use crate::inbox::{Inbox, Message};
 use crate::page;
-use crate::page::guard::Way;
 use crate::process::OomScore;
 use crate::reconcile::{Parts, Reconciler};
 use crate::remote::Remote;
@@ -111,8 +111,8 @@ async fn serve(args: &Args, run_dir: PathBuf) -> Result<(), ApiError> {
     if let Some(RemoteInfo { address, fingerprint, .. }) = &app.remote.info {
         tracing::info!(%address, fingerprint, "answering over TCP");
     }
-    let answered = http::serve(listener, http::router(app.clone()), app.clone(), end);
-    let shown = http::serve(page_listener, page::router(&app, Way::Socket), app.clone(), page_end);
+    let answered = http::serve(listener, http::socket_router(app.clone()), app.clone(), end);
+    let shown = http::serve(page_listener, page::router(&app, Way::Page), app.clone(), page_end);
     tokio::try_join!(answered, shown).map_err(|error| cannot("answer requests", &error))?;
     if let Some(remote) = remote {
         // Ending may take seconds, in which other tasks go on.
@@ -196,7 +196,7 @@ fn prepare(args: &Args, run_dir: PathBuf, inbox: &Inbox) -> Result<(Parts, App),
         counters,
         statistics: Arc::new(Statistics::open(&state_dir, args.history)),
         inbox: inbox.clone(),
-        refusals: http::Refusals::by(Instant::now),
+        refusals: http::RefusalEvents::by(Instant::now),
         checks: http::HostChecks::default(),
         roles,
         audit: Audit::start(&state_dir).map_err(|error| cannot("open its audit record", &error))?,

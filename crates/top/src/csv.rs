@@ -54,12 +54,12 @@ fn field(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample;
+    use crate::test_rates;
 
     #[test]
     fn names_are_quoted_and_absent_figures_are_empty() {
         assert_eq!([field("a"), field("a,b"), field("say \"hi\"")], ["a", "\"a,b\"", "\"say \"\"hi\"\"\""]);
-        let rates = sample::rates();
+        let rates = test_rates::rates();
         let all: String = View::ALL.map(|view| header(view) + &lines(view, &rates)).concat();
         insta::assert_snapshot!(all);
     }

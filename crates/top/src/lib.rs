@@ -21,4 +21,4 @@ pub mod toprc;
 pub mod view;
 
 #[cfg(test)]
-mod sample;
+mod test_rates;

@@ -4,6 +4,7 @@
 //! rate.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use taut_api::fabric::DropReason;
 use taut_api::fabric::counters::PortCounters;
@@ -175,7 +176,7 @@ pub struct Done {
 
 /// Returns the rates between two readings of a host.
 pub fn between(before: &Reading, after: &Reading) -> Rates {
-    let span = Span { ns: after.at.saturating_sub(before.at).as_nanos() as f64 };
+    let span = Span::between(before.at, after.at);
     let runs = runs(before, after);
     let neighbours = neighbours(before, after, &runs);
     Rates {
@@ -188,7 +189,10 @@ pub fn between(before: &Reading, after: &Reading) -> Rates {
         processes: processes(before, after, span),
         disks: disks(&before.disks, &after.disks, span),
         interrupts: interrupts(before, after, span),
-        ports: after.ports.as_ref().map(|now| ports(before.ports.as_deref().unwrap_or_default(), now, span)),
+        ports: after.ports.as_ref().map(|(at, now)| match &before.ports {
+            Some((then_at, then)) => ports(then, now, Span::between(*then_at, *at)),
+            None => ports(&[], now, span),
+        }),
     }
 }
 
@@ -199,6 +203,10 @@ struct Span {
 }
 
 impl Span {
+    fn between(before: Duration, after: Duration) -> Self {
+        Self { ns: after.saturating_sub(before).as_nanos() as f64 }
+    }
+
     /// Returns a count per second, unless the counter went back or no time has passed.
     fn per_s(self, before: u64, after: u64) -> Option<f64> {
         let count = after.checked_sub(before)?;
@@ -246,7 +254,7 @@ fn neighbours(
     after: &Reading,
     runs: &BTreeMap<u32, Vec<(u64, u32)>>,
 ) -> BTreeMap<u32, Neighbour> {
-    let ns = after.at.saturating_sub(before.at).as_nanos() as f64;
+    let Span { ns } = Span::between(before.at, after.at);
     let machines = by(&after.machines, |machine| machine.pid);
     let name = |tid: u32| {
         let thread = &after.threads[&tid];

@@ -75,7 +75,7 @@ impl Needs {
 /// Counters at one time.
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
-    /// Time since the first reading.
+    /// Time since the reader began; that of everything but ports.
     pub at: Duration,
     /// Time in milliseconds since the Unix epoch.
     pub epoch_ms: u64,
@@ -95,8 +95,9 @@ pub struct Reading {
     pub disks: Vec<Disk>,
     /// Interrupts.
     pub interrupts: Interrupts,
-    /// Ports; none if `tautd` does not answer, or if they were not needed.
-    pub ports: Option<Vec<Port>>,
+    /// Ports, and the time since the reader began at which they were asked for; none if `tautd`
+    /// does not answer, or if they were not needed.
+    pub ports: Option<(Duration, Vec<Port>)>,
 }
 
 /// A VM, whoever has started it.
@@ -163,9 +164,11 @@ impl Reader {
 
     /// Reads the counters that are needed.
     pub fn read(&mut self, needs: Needs) -> Reading {
-        // Ports come first: the daemon may take its time.
+        // Ports come first: the daemon may take its time. It reads the counters when it is asked,
+        // and not when it has answered.
+        let asked_at = self.begun.elapsed();
         let ports = if needs.ports { (self.ports)() } else { None };
-        let ports = ports.map(|ports| ports.into_iter().map(port).collect());
+        let ports = ports.map(|ports| (asked_at, ports.into_iter().map(port).collect()));
         let at = self.begun.elapsed();
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let has_places = needs.processes.threads == Detail::Places;

@@ -288,7 +288,7 @@ fn vm_disk(vm: &Vm) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample;
+    use crate::test_rates;
 
     fn keys(rows: &[Row]) -> Vec<&str> {
         rows.iter().map(|row| row.key.as_str()).collect()
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn rows_are_ordered_filtered_and_expanded() {
-        let rates = sample::rates();
+        let rates = test_rates::rates();
         let mut settings = Settings::default();
         let all = arranged(rows(View::Cpu, &rates), &settings, &BTreeSet::new());
         assert_eq!(keys(&all), ["712", "900", "44", "815"], "by %USED; what has no rate is last");
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn what_linux_has_no_figure_for_is_absent_and_never_zero() {
-        let rates = sample::rates();
+        let rates = test_rates::rates();
         for view in View::ALL {
             let none: Vec<_> = (0..view.columns().len())
                 .filter(|column| view.columns()[*column].meaning.ends_with("no such figure"))
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_vms_ready_time_is_high_if_that_of_a_vcpu_is() {
-        let rates = sample::rates();
+        let rates = test_rates::rates();
         let cpu = rows(View::Cpu, &rates);
         let ready = |row: &Row| figure(row, View::Cpu, "%RDY");
         assert_eq!(ready(&cpu[0]), Cell::Number { value: 52.5, is_high: true });

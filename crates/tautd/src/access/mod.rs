@@ -5,8 +5,9 @@
 //! - [`roles`] maps users and groups to roles, from a file.
 //! - [`rights`] lends a thread the permissions of a user; [`files`] opens a VM's files with them.
 //! - [`ids`] finds users and groups by name, and refuses groups of which a user is no member.
-//! - [`tokens`] finds the token that a caller over TCP shows, and [`refusals`] counts refusals
-//!   over TCP.
+//! - [`tokens`] finds the token that a caller over TCP shows, [`places`] bounds the requests over
+//!   TCP that are worked on at a time, and [`refusals`] counts refusals over TCP.
+//! - [`sites`] refuses requests that another site in a user's browser may have sent.
 //! - [`audit`] records each change before it is made, and its outcome before it is answered.
 
 pub(crate) mod audit;
@@ -15,7 +16,9 @@ pub(crate) mod files;
 pub(crate) mod ids;
 pub(crate) mod listener;
 mod peer_groups;
+pub(crate) mod places;
 pub(crate) mod refusals;
 pub(crate) mod rights;
 pub(crate) mod roles;
+pub(crate) mod sites;
 pub(crate) mod tokens;

@@ -30,7 +30,7 @@ pub(crate) enum Reason {
     Unauthenticated,
     /// An address has shown wrong tokens too often.
     Attempts,
-    /// A write comes from another site.
+    /// A request names no host, or a write comes from another site.
     Origin,
     /// The request is too large.
     TooLarge,

@@ -20,10 +20,22 @@ use super::{Shared, daemon, vms};
 /// are open ask for it again and again.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 
-/// Reports that may be served again, with the time of each, by profile. The lock is held while a
-/// report is made, so that concurrent requests make it once.
+/// Reports that may be served again. The lock is held while a report is made, so that concurrent
+/// requests make it once.
 #[derive(Debug, Default)]
-pub(crate) struct HostChecks(Mutex<BTreeMap<&'static str, (Instant, CheckReport)>>);
+pub(crate) struct HostChecks(Mutex<Reports>);
+
+/// Reports with the time of each, by profile.
+#[derive(Debug, Default)]
+struct Reports(BTreeMap<&'static str, (Instant, CheckReport)>);
+
+impl Reports {
+    /// Returns the report for a profile, if it may be served again.
+    fn fresh(&self, profile: Profile) -> Option<CheckReport> {
+        let (made, report) = self.0.get(profile.as_str())?;
+        (made.elapsed() < KEPT_FOR).then(|| report.clone())
+    }
+}
 
 /// Query of the check.
 #[derive(Debug, serde::Deserialize, utoipa::IntoParams)]
@@ -47,13 +59,14 @@ pub(super) async fn check_host(
 ) -> Result<Json<CheckReport>, Failure> {
     let hint = "use profile=latency, throughput or dense";
     let Query(Asked { profile }) = asked.map_err(|error| bad_query(&error, hint))?;
-    // The accelerator's probe may take 30 s, so it is awaited before the lock.
+    if let Some(report) = app.checks.0.lock().await.fresh(profile) {
+        return Ok(Json(report));
+    }
+    // The accelerator's probe may take 30 s, so it is awaited without the lock.
     let host = daemon::describe(&app).await?;
     let mut reports = app.checks.0.lock().await;
-    if let Some((made, report)) = reports.get(profile.as_str())
-        && made.elapsed() < KEPT_FOR
-    {
-        return Ok(Json(report.clone()));
+    if let Some(report) = reports.fresh(profile) {
+        return Ok(Json(report));
     }
     let settings = app.store.state().desired.host.clone();
     let commitment = checklist::commitment(&vms::all(&app)?, &host, &settings);
@@ -65,6 +78,6 @@ pub(super) async fn check_host(
     })?;
     facts.commitment = Some(commitment);
     let report = CheckReport::from(checklist::host(&facts, profile));
-    reports.insert(profile.as_str(), (Instant::now(), report.clone()));
+    reports.0.insert(profile.as_str(), (Instant::now(), report.clone()));
     Ok(Json(report))
 }

@@ -74,8 +74,12 @@ pub(super) async fn describe(app: &Shared) -> Result<HostInfo, Failure> {
             format!("timed out after {PROBE_PATIENCE:?} waiting until the accelerator of this host is known");
         ApiError::new(ErrorKind::Unavailable, message, "try again, or read the daemon's log")
     })?;
-    topology::describe(Path::new("/"), facts.accelerator, facts.qemu)
-        .map_err(|error| Failure::internal("the host's topology cannot be read", &error))
+    // Some files are read for each pCPU.
+    let described =
+        tokio::task::spawn_blocking(|| topology::describe(Path::new("/"), facts.accelerator, facts.qemu));
+    let described =
+        described.await.map_err(|error| Failure::internal("reading the topology was interrupted", &error))?;
+    described.map_err(|error| Failure::internal("the host's topology cannot be read", &error))
 }
 
 async fn known(app: &Shared) -> HostFacts {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::{Query, State};
+use axum::{Extension, Json};
 use taut_api::error::ErrorKind;
 use taut_api::event::{Event, Level};
 use taut_api::{ApiError, path};
@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::body::{Failure, bad_query};
+use crate::access::places::Places;
 use crate::store::{Selection, Which};
 
 /// Maximum number of events in one answer.
@@ -51,7 +52,9 @@ impl Asked {
             (limit, None) => Which::Oldest(limit.unwrap_or(MOST).min(MOST)),
             (None, Some(newest)) => Which::Newest(newest.min(MOST)),
         };
-        Ok(Selection { since: self.since, least: self.level, which })
+        // SQLite has no greater numbers.
+        let since = self.since.min(i64::MAX.cast_unsigned());
+        Ok(Selection { since, least: self.level, which })
     }
 }
 
@@ -60,6 +63,7 @@ impl Asked {
     responses((status = 200, body = [Event]), (status = 400, body = ApiError)))]
 pub(super) async fn list_events(
     State(app): State<Shared>,
+    places: Option<Extension<Places>>,
     asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Vec<Event>>, Failure> {
     let hint = "use since=NUMBER, limit=NUMBER or newest=NUMBER, level=info, warning or error, wait=SECONDS";
@@ -74,11 +78,19 @@ pub(super) async fn list_events(
         let events = tokio::task::spawn_blocking(move || store.select_events(selection)).await;
         let events = events.map_err(|error| Failure::internal("reading events was interrupted", &error))?;
         let events = events.map_err(|error| Failure::internal("the events cannot be read", &error))?;
-        // After the wait, or at the daemon's end, the answer is empty.
-        let is_last = !events.is_empty() || asked.wait == 0;
-        let next = newest.wait_for(|&newest| newest > seen.max(selection.since));
-        if is_last || !matches!(tokio::time::timeout_at(until, next).await, Ok(Ok(_))) {
+        if !events.is_empty() || asked.wait == 0 {
             return Ok(Json(events));
+        }
+        if let Some(places) = &places {
+            places.pause();
+        }
+        let next = newest.wait_for(|&newest| newest > seen.max(selection.since));
+        // After the wait, or at the daemon's end, the answer is empty.
+        if !matches!(tokio::time::timeout_at(until, next).await, Ok(Ok(_))) {
+            return Ok(Json(events));
+        }
+        if let Some(places) = &places {
+            places.resume().await?;
         }
         // None of those that were seen is of the level that was asked for.
         selection.since = selection.since.max(seen);

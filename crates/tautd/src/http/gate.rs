@@ -36,7 +36,7 @@ pub(super) struct Gate {
     /// Requests are recorded although they change nothing.
     pub(super) is_recorded: bool,
     /// Requests over TCP are refused.
-    pub(super) is_local: bool,
+    pub(super) refuses_tcp: bool,
 }
 
 /// Place for the document that a request has written. A request writes one at most.
@@ -62,7 +62,7 @@ impl Written {
 /// Lets a request pass if its caller has the role. A change is recorded before it is made, and its
 /// outcome before it is answered. So is a request to read what is not for everybody.
 pub(super) async fn pass(
-    State(Gate { app, role, is_recorded, is_local }): State<Gate>,
+    State(Gate { app, role, is_recorded, refuses_tcp }): State<Gate>,
     ConnectInfo(caller): ConnectInfo<Caller>,
     request: Request,
     next: Next,
@@ -73,7 +73,7 @@ pub(super) async fn pass(
     if has < Some(role) {
         let error = app.roles.refusal(&caller, role, &format!("{method} {}", quoted(&path)));
         refuse(&app, asked(), error).await
-    } else if is_local && caller.token().is_some() {
+    } else if refuses_tcp && caller.token().is_some() {
         let error = ApiError::new(
             ErrorKind::Forbidden,
             format!("{method} {} is not possible over TCP", quoted(&path)),

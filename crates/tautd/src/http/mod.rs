@@ -16,7 +16,7 @@ mod openapi;
 mod patch;
 mod pnics;
 mod ports;
-mod refusals;
+mod refusal_events;
 mod resources;
 mod serve;
 mod statistics;
@@ -31,7 +31,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
 use taut_api::audit::AuditedDocument;
 use taut_api::event::Level;
 use taut_api::token::RemoteInfo;
@@ -41,6 +43,7 @@ use crate::access::audit::{Audit, digest};
 use crate::access::refusals::RefusalCounts;
 use crate::access::rights::Rights;
 use crate::access::roles::Roles;
+use crate::access::sites::{self, Way};
 use crate::access::tokens::LastUse;
 use crate::board::{Board, Seen};
 use crate::capture::Captures;
@@ -51,7 +54,7 @@ use crate::store::{Change, Kind, State, Store};
 
 pub(crate) use check::HostChecks;
 pub(crate) use openapi::document as openapi_document;
-pub(crate) use refusals::Refusals;
+pub(crate) use refusal_events::RefusalEvents;
 pub(crate) use serve::{protect, read_roles_at_hangup, serve};
 
 use body::Failure;
@@ -71,7 +74,7 @@ pub(crate) struct App {
     /// The reconcile loop's inbox.
     pub(crate) inbox: Inbox,
     /// Refused changes that were listed as events lately.
-    pub(crate) refusals: Refusals,
+    pub(crate) refusals: RefusalEvents,
     /// Reports of the host's check that are still good.
     pub(crate) checks: HostChecks,
     /// Roles of callers.
@@ -103,6 +106,18 @@ pub(crate) struct RemoteState {
 
 type Shared = Arc<App>;
 
+/// Returns the router of the API for its Unix socket, which is not for browsers.
+pub(crate) fn socket_router(app: Shared) -> Router {
+    router(app).layer(from_fn(refuse_browsers))
+}
+
+async fn refuse_browsers(request: Request, next: Next) -> Response {
+    match sites::check(Way::Api, request.method(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(error) => Failure::from(error).into_response(),
+    }
+}
+
 /// Returns the router with all paths of the API.
 pub(crate) fn router(app: Shared) -> Router {
     let mut router = Router::new();
@@ -110,7 +125,7 @@ pub(crate) fn router(app: Shared) -> Router {
         router = router.route(route.path, route.gated(&app));
     }
     router
-        .route_layer(from_fn_with_state(app.clone(), refusals::record))
+        .route_layer(from_fn_with_state(app.clone(), refusal_events::record))
         .fallback(body::unknown_path)
         .method_not_allowed_fallback(body::wrong_method)
         .with_state(app)

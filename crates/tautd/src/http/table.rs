@@ -28,7 +28,7 @@ pub(super) struct Route {
     /// Requests are in the audit record although they change nothing.
     is_recorded: bool,
     /// Requests over TCP are refused.
-    is_local: bool,
+    refuses_tcp: bool,
     handler: MethodRouter<Shared>,
 }
 
@@ -39,7 +39,7 @@ impl Route {
         T: 'static,
     {
         let filter = MethodFilter::try_from(method.clone()).expect("a method that the router knows");
-        Self { method, path, role, is_recorded: false, is_local: false, handler: on(filter, handler) }
+        Self { method, path, role, is_recorded: false, refuses_tcp: false, handler: on(filter, handler) }
     }
 
     /// Has requests recorded although they change nothing.
@@ -49,13 +49,13 @@ impl Route {
 
     /// Refuses requests over TCP, whatever the token's role.
     fn local(self) -> Self {
-        Self { is_local: true, ..self }
+        Self { refuses_tcp: true, ..self }
     }
 
     /// Returns the handler behind its gate.
     pub(super) fn gated(self, app: &Shared) -> MethodRouter<Shared> {
-        let Self { role, is_recorded, is_local, handler, .. } = self;
-        let gate = gate::Gate { app: app.clone(), role, is_recorded, is_local };
+        let Self { role, is_recorded, refuses_tcp, handler, .. } = self;
+        let gate = gate::Gate { app: app.clone(), role, is_recorded, refuses_tcp };
         handler.route_layer(from_fn_with_state(gate, gate::pass))
     }
 }

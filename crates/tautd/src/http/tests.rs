@@ -56,7 +56,7 @@ impl Server {
             counters: Arc::new(Counters::open(&dir.path().join("counters")).unwrap()),
             statistics: Arc::new(Statistics::open(dir.path(), [Period::DAY; 3])),
             inbox,
-            refusals: Refusals::by(stopped),
+            refusals: RefusalEvents::by(stopped),
             checks: HostChecks::default(),
             roles: Arc::new(Roles::of_users([
                 (VIEWER, Role::View),

@@ -37,10 +37,10 @@ use taut_page::frame::Frame;
 use taut_page::guide::Document;
 
 use crate::access::caller::Caller;
+use crate::access::sites::Way;
 use crate::http::App;
 
 use api::Api;
-use guard::Way;
 use shown::Shown;
 
 /// Longest form.

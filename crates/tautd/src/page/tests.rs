@@ -28,7 +28,7 @@ fn with_vm() -> Server {
 }
 
 fn ask(server: &Server, uid: u32, request: Request<Body>) -> Answer {
-    let router = router(&server.app, Way::Socket);
+    let router = router(&server.app, Way::Page);
     let mut request = request;
     request.extensions_mut().insert(connected(uid));
     request.headers_mut().entry("host").or_insert("localhost:8080".parse().unwrap());

@@ -17,7 +17,8 @@ pub(super) const MOST_OF_ADDRESS: usize = 32;
 const OPENED: Limit = Limit { burst: 64.0, per_second: 16.0 };
 /// Requests of an address, whatever token they show.
 const REQUESTS: Limit = Limit { burst: 200.0, per_second: 100.0 };
-/// Requests with a wrong token, or without one, that are answered at once.
+/// Requests with a wrong token that are answered at once. Requests without a token are bounded by
+/// [`REQUESTS`] alone.
 const FAILURES: Limit = Limit { burst: 10.0, per_second: 0.2 };
 /// Maximum number of addresses that have an entry.
 const MOST_ADDRESSES: usize = 4096;
@@ -100,7 +101,7 @@ impl Addresses {
         self.entry(key, now).requests.take(REQUESTS, now)
     }
 
-    /// Counts a request without a valid token. If there were many, returns the time to wait.
+    /// Counts a request with a wrong token. If there were many, returns the time to wait.
     pub(super) fn failure(&mut self, key: Key, now: Instant) -> Result<(), Duration> {
         self.entry(key, now).failures.take(FAILURES, now)
     }

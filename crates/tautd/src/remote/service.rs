@@ -13,7 +13,7 @@ use axum::{Json, Router};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
 use taut_api::event::Level;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt as _;
 
@@ -22,11 +22,12 @@ use super::bucket::{Bucket, Limit};
 use super::login;
 use super::sessions::Sessions;
 use crate::access::caller::Caller;
+use crate::access::places::{self, Places};
 use crate::access::refusals::Reason;
+use crate::access::sites::{self, Way};
 use crate::access::tokens::{self, Hash, Token, now_ms};
 use crate::http::{self, App};
 use crate::page;
-use crate::page::guard::{self, Way};
 
 /// Longest body in bytes.
 const MOST_BODY: usize = 1 << 20;
@@ -38,8 +39,6 @@ const OF_TOKEN: Limit = Limit { burst: 100.0, per_second: 50.0 };
 const WORKING: usize = 16;
 /// Maximum number of those with the same token.
 const WORKING_OF_TOKEN: usize = 4;
-/// Longest wait of a request for each place among those that are worked on.
-const TURN: Duration = Duration::from_secs(5);
 /// Pause before the answer to a request beyond a rate. A connection has one request at a time, so
 /// it bounds what a flood costs.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
@@ -171,7 +170,7 @@ impl Service {
         lock(&self.addresses).request(peer.key, Instant::now()).map_err(|wait| {
             Refusal::too_many(Reason::AddressRate, "this address sends too many requests", wait)
         })?;
-        guard::check(Way::Tls, request.method(), request.headers())
+        sites::check(Way::Tls, request.method(), request.headers())
             .map_err(|error| Refusal::new(Reason::Origin, error))?;
         match request.uri().path() {
             taut_page::view::login::LOGIN => login::answer(self, peer, request).await,
@@ -252,11 +251,14 @@ impl Service {
         self.app.remote.used.note(&self.app.store.tokens(), token.hash, now_ms());
         let working = self.count(token)?;
         let (mut parts, body) = request.into_parts();
+        let places = Places::new(working, self.working.clone());
         // The token's own place comes first: it bounds the bodies in memory, and a slow body takes
         // no place from other tokens.
-        let _own = turn(working).await?;
+        places.take_of_token().await.map_err(busy)?;
         let body = read_body(&parts.headers, body, MOST_BODY).await?;
-        let _place = turn(self.working.clone()).await?;
+        places.take_of_all().await.map_err(busy)?;
+        // A request that waits for something gives its places to others meanwhile.
+        parts.extensions.insert(places);
         parts.extensions.insert(ConnectInfo(Caller::of_token(token.name.clone(), token.role, peer.address)));
         let Ok(response) = router.clone().oneshot(Request::from_parts(parts, Body::from(body))).await;
         Ok(response)
@@ -280,10 +282,9 @@ impl Service {
     }
 }
 
-/// Waits for a place among requests that are worked on.
-async fn turn(places: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Refusal> {
-    let place = timeout(TURN, places.acquire_owned()).await.ok().and_then(Result::ok);
-    place.ok_or_else(|| Refusal::too_many(Reason::Busy, "too many requests are being worked on", TURN))
+/// Returns the refusal of a request that has got no place in time.
+fn busy(error: ApiError) -> Refusal {
+    Refusal { reason: Reason::Busy, error, wait: Some(places::PATIENCE) }
 }
 
 /// Reads a body that has to be short and to arrive in time.
@@ -320,7 +321,7 @@ fn bearer(value: &HeaderValue) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
-/// Returns the cookies of a request. Browsers send one header.
+/// Returns the cookies in the first `Cookie` header of a request. Browsers send one.
 fn cookies(headers: &HeaderMap) -> &str {
     headers.get(header::COOKIE).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }

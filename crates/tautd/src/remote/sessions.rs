@@ -60,8 +60,8 @@ impl Sessions {
     }
 }
 
-/// Returns the hash of the cookie's value in a `Cookie` header. Browsers send one; of several, none
-/// counts.
+/// Returns the hash of the cookie's value in a `Cookie` header. If the header has this cookie more
+/// than once, the request has no session.
 fn key(cookies: &str) -> Option<Hash> {
     let mut values =
         cookies.split(';').filter_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='));

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use taut_api::Name;
-use taut_api::statistics::{Column, Period, VcpuStatistics, VmStatistics};
-use taut_history::{Clocks, Counted, FileError, History, Point, Values};
+use taut_api::statistics::{Column, VcpuStatistics, VmStatistics};
+use taut_history::{Counted, Point, Values};
 use taut_host::observe::processes::{DiskUse, MOST_LOOKS, Machine, MemoryUse, Times};
 
+use super::counts::Counts;
 use super::gauges::{Sums, average};
 
 /// Begins of the keys of taut's VMs and of others; a name or UUID follows.
@@ -251,45 +252,28 @@ pub(super) fn values(point: &Point) -> Vec<Option<f64>> {
     ]
 }
 
-/// Returns the times of all machines with samples in the period before now. `running` are the
-/// processes of those that run, by key.
-pub(super) fn statistics(
-    history: &History,
-    running: &BTreeMap<String, u32>,
-    period: Period,
-    now: Clocks,
-) -> Result<Vec<VmStatistics>, FileError> {
-    let end = history.timeline().position(now.since_boot);
-    let begin = end.saturating_sub(period.ms());
-    let mut all = Vec::new();
-    for (key, name) in history.subjects_since(begin) {
-        if !is_key(key) {
-            continue;
-        }
-        let foreign = is_foreign(key);
-        let Some(counted) = history.counted(key, begin, end)? else { continue };
-        let to_ms = history.timeline().wall(counted.to, now);
-        let vcpus = vcpus(&counted);
-        let rest = Rest::of(&counted.values, counted.ms());
-        all.push(VmStatistics {
-            name: name.to_owned(),
-            foreign,
-            pid: running.get(key).copied(),
-            covered_ms: counted.ms(),
-            to_ms,
-            run_percent: vcpus.iter().map(|vcpu| vcpu.run_percent).sum(),
-            ready_percent: vcpus.iter().map(|vcpu| vcpu.ready_percent).sum(),
-            vcpus,
-            others_percent: percent(&counted.values, counted.ms(), OTHERS),
-            throttled_percent: rest.throttled_percent,
-            paged_percent: rest.paged_percent,
-            memory_bytes: rest.memory_bytes,
-            swapped_bytes: rest.swapped_bytes,
-            disk_read_bytes_per_s: rest.disk_read_bytes_per_s,
-            disk_written_bytes_per_s: rest.disk_written_bytes_per_s,
-        });
+/// Returns the times of a machine. `running` are the processes of those that run, by key.
+pub(super) fn statistics(counts: Counts, running: &BTreeMap<String, u32>) -> VmStatistics {
+    let Counts { key, name, counted, to_ms } = counts;
+    let vcpus = vcpus(&counted);
+    let rest = Rest::of(&counted.values, counted.ms());
+    VmStatistics {
+        name,
+        foreign: is_foreign(&key),
+        pid: running.get(&key).copied(),
+        covered_ms: counted.ms(),
+        to_ms,
+        run_percent: vcpus.iter().map(|vcpu| vcpu.run_percent).sum(),
+        ready_percent: vcpus.iter().map(|vcpu| vcpu.ready_percent).sum(),
+        vcpus,
+        others_percent: percent(&counted.values, counted.ms(), OTHERS),
+        throttled_percent: rest.throttled_percent,
+        paged_percent: rest.paged_percent,
+        memory_bytes: rest.memory_bytes,
+        swapped_bytes: rest.swapped_bytes,
+        disk_read_bytes_per_s: rest.disk_read_bytes_per_s,
+        disk_written_bytes_per_s: rest.disk_written_bytes_per_s,
     }
-    Ok(all)
 }
 
 /// Returns nanoseconds of a counter in percent of the time in which it has grown.
@@ -314,9 +298,11 @@ fn vcpus(counted: &Counted) -> Vec<VcpuStatistics> {
 #[cfg(test)]
 mod tests {
     use taut_history::thinning::USUAL;
+    use taut_history::{Clocks, History};
     use taut_host::observe::processes::Vcpu;
 
     use super::*;
+    use crate::statistics::counts;
     use crate::statistics::gauges::Gauges;
 
     const CLOCKS: Clocks = Clocks { since_boot: 0, wall: 1_700_000_000_000 };
@@ -366,8 +352,8 @@ mod tests {
         }
         let now = Clocks { since_boot: 60_000, wall: CLOCKS.wall + 60_000 };
         let running = BTreeMap::from([(named.key.clone(), 7)]);
-        let all = statistics(&history, &running, "30s".parse().unwrap(), now).unwrap();
-        let [db] = all.try_into().unwrap();
+        let [db] = counts::all(&history, "30s", now, is_key).try_into().unwrap();
+        let db = statistics(db, &running);
         assert_eq!((db.name.as_str(), db.foreign, db.pid), ("db", true, Some(7)));
         assert_eq!((db.covered_ms, db.to_ms), (30_000, CLOCKS.wall + 60_000));
         let close = |percent: f64, expected: f64| (percent - expected).abs() < 1e-6;

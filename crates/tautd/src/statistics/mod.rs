@@ -2,8 +2,10 @@
 //!
 //! [`ports`], [`sockets`], [`machines`] and [`host`] say what is read; [`existing`] keeps the lists
 //! of ports, VMCI devices and taut's running VMs, and [`thread`](self::thread) reads all of it
-//! every second. The samples are in a file of their own beside the store.
+//! every second. [`counts`] and [`series`] answer requests from the samples, which are in a file of
+//! their own beside the store.
 
+mod counts;
 mod existing;
 mod gauges;
 mod host;
@@ -15,10 +17,12 @@ mod sockets;
 mod thread;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::time::{ClockId, clock_gettime};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
@@ -31,6 +35,7 @@ use crate::board::Board;
 use crate::fabric::counters::Counters;
 use crate::store::Store;
 
+use counts::{Counts, Span};
 use machines::Sampled;
 
 pub(crate) use machines::VmTimes;
@@ -40,6 +45,11 @@ pub(crate) use series::Asked;
 const FILE: &str = "history.db";
 /// Ends of the names of the file and of SQLite's write-ahead log beside it.
 const ENDS: [&str; 2] = ["", "-wal"];
+/// Longest wait of a request for others, or for a write.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Time without a write after which samples count as not written. Usually there are five seconds
+/// between two writes.
+const MOST_BETWEEN_WRITES: Duration = Duration::from_secs(30);
 /// End of the names of files that were put aside, so that new ones could begin.
 const UNUSABLE: &str = ".unusable";
 
@@ -63,6 +73,10 @@ pub(crate) struct Statistics {
     /// Held by the request that reads. Of many requests only one waits for the history at a time,
     /// so that they do not keep samples from being taken.
     reader: Mutex<()>,
+    /// When the samples were opened.
+    opened: Instant,
+    /// Time of the last write that succeeded, in ms since then.
+    written_ms: AtomicU64,
     /// The VMs that ran at the last sample.
     running: Mutex<Arc<Sampled>>,
     /// The last write has failed.
@@ -108,6 +122,8 @@ impl Statistics {
             densities,
             history,
             reader: Mutex::default(),
+            opened: Instant::now(),
+            written_ms: AtomicU64::new(0),
             running: Mutex::default(),
             write_failed: AtomicBool::new(false),
             prune_failed: AtomicBool::new(false),
@@ -122,7 +138,14 @@ impl Statistics {
     /// Writes the samples that are not in the file yet.
     pub(crate) fn write(&self) {
         let failure = "samples cannot be written; the newest ones stay in memory";
-        self.change(&self.write_failed, failure, History::write);
+        if self.change(&self.write_failed, failure, History::write) {
+            self.written_ms.store(self.age_ms(), Relaxed);
+        }
+    }
+
+    /// Returns the time since the samples were opened, in ms.
+    fn age_ms(&self) -> u64 {
+        u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Deletes old samples of one of `parts` parts of the subjects, that of this number.
@@ -133,18 +156,18 @@ impl Statistics {
 
     /// Changes the file, and logs `failure` if that fails. `has_failed` tells whether the last
     /// change of this kind has failed: of several failures in a row, only the first one is logged.
-    /// A file that turns out to be damaged is put aside.
+    /// A file that turns out to be damaged is put aside. Returns whether the change was made.
     fn change(
         &self,
         has_failed: &AtomicBool,
         failure: &str,
         change: impl FnOnce(&mut History) -> Result<(), FileError>,
-    ) {
-        let mut kept = self.lock();
-        let Ok(history) = &mut *kept else { return };
+    ) -> bool {
+        let mut kept = self.history.lock();
+        let Ok(history) = &mut *kept else { return false };
         let Err(error) = change(history) else {
             has_failed.store(false, Relaxed);
-            return;
+            return true;
         };
         if !has_failed.swap(true, Relaxed) {
             let cause: &dyn std::error::Error = &error;
@@ -154,22 +177,24 @@ impl Statistics {
             let begun = begin_anew(&self.path, self.densities, clocks(), error);
             *kept = begun.map_err(|error| unusable(&self.path, &error));
         }
+        false
     }
 
     /// Returns the counts of all ports that have samples in the period.
     pub(crate) fn ports(&self, period: Period) -> Result<Vec<CountedPort>, ApiError> {
-        self.read(|history| ports::counted(history, period, clocks()))
+        Ok(self.each(period, ports::is_key)?.into_iter().filter_map(CountedPort::of).collect())
     }
 
     /// Returns the times of all VMs of the host with samples in the period.
     pub(crate) fn vms(&self, period: Period) -> Result<Vec<VmStatistics>, ApiError> {
         let running = self.running().processes();
-        self.read(|history| machines::statistics(history, &running, period, clocks()))
+        let found = self.each(period, machines::is_key)?;
+        Ok(found.into_iter().map(|counts| machines::statistics(counts, &running)).collect())
     }
 
     /// Returns the averages of VMCI sockets of all VMs with samples in the period.
     pub(crate) fn sockets(&self, period: Period) -> Result<Vec<SocketStatistics>, ApiError> {
-        self.read(|history| sockets::statistics(history, period, clocks()))
+        Ok(self.each(period, sockets::is_key)?.into_iter().map(sockets::statistics).collect())
     }
 
     /// Returns the averages of the host over the period.
@@ -191,40 +216,64 @@ impl Statistics {
         (running.times(), running.left_out)
     }
 
-    /// Returns whether samples reach the file: it can be used, and the last write has not failed.
-    /// Does not wait for a write that is under way.
+    /// Returns whether samples reach the file: it can be used, the last write has not failed, and
+    /// is not too long ago. Does not wait for a write that is under way.
     pub(crate) fn is_written(&self) -> bool {
-        let is_usable = match self.history.try_lock() {
-            Ok(history) => history.is_ok(),
-            Err(TryLockError::Poisoned(history)) => history.into_inner().is_ok(),
-            Err(TryLockError::WouldBlock) => true,
-        };
-        is_usable && !self.write_failed.load(Relaxed)
+        let is_usable = self.history.try_lock().is_none_or(|history| history.is_ok());
+        let since = Duration::from_millis(self.age_ms().saturating_sub(self.written_ms.load(Relaxed)));
+        is_usable && !self.write_failed.load(Relaxed) && since < MOST_BETWEEN_WRITES
+    }
+
+    /// Returns the counts of all subjects that `is_asked` selects by their keys. The history is
+    /// free between two subjects, so that samples are taken meanwhile.
+    fn each(&self, period: Period, is_asked: fn(&str) -> bool) -> Result<Vec<Counts>, ApiError> {
+        let _reader = self.reader()?;
+        let (span, subjects) = self.look(|history| {
+            let span = Span::of(history, period, clocks());
+            Ok((span, span.subjects(history, is_asked)))
+        })?;
+        let counts = |subject| self.look(|history| span.counts(history, subject)).transpose();
+        subjects.into_iter().filter_map(counts).collect()
     }
 
     fn read<T>(&self, read: impl FnOnce(&History) -> Result<T, FileError>) -> Result<T, ApiError> {
-        let _reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*self.lock() {
+        let _reader = self.reader()?;
+        self.look(read)
+    }
+
+    /// Waits until no other request reads.
+    fn reader(&self) -> Result<MutexGuard<'_, ()>, ApiError> {
+        self.reader.try_lock_for(PATIENCE).ok_or_else(busy)
+    }
+
+    /// Reads the history. If the thread of samples waits for it, it is the next to have it.
+    fn look<T>(&self, read: impl FnOnce(&History) -> Result<T, FileError>) -> Result<T, ApiError> {
+        let history = self.history.try_lock_for(PATIENCE).ok_or_else(busy)?;
+        let found = match &*history {
             Ok(history) => read(history).map_err(|error| {
                 let hint = "look at the disk of the state directory";
                 ApiError::new(ErrorKind::Internal, "the statistics cannot be read", hint).because(&error)
             }),
             Err(error) => Err(error.clone()),
-        }
+        };
+        MutexGuard::unlock_fair(history);
+        found
     }
 
     fn running(&self) -> Arc<Sampled> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.running.lock().clone()
     }
 
     fn set_running(&self, sampled: Arc<Sampled>) {
-        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = sampled;
+        *self.running.lock() = sampled;
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Result<History, ApiError>> {
-        // A panic leaves a history with or without a sample, and never with a part of one.
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Returns the answer to requests that have waited for too long.
+fn busy() -> ApiError {
+    let message = format!("the statistics were in use for {} s", PATIENCE.as_secs());
+    let hint = "ask again; if that does not help, look at the disk of the state directory";
+    ApiError::new(ErrorKind::Unavailable, message, hint)
 }
 
 fn open(path: &Path, densities: [Density; DENSITIES], now: Clocks) -> Result<History, FileError> {

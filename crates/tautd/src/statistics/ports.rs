@@ -2,11 +2,12 @@
 
 use taut_api::fabric::counters::{PORT_WORDS, PortCounters, PortWord};
 use taut_api::fabric::{DropReason, PortId};
-use taut_api::statistics::{Column, Period, PortRates};
-use taut_history::{Clocks, FileError, History, Point, Values};
+use taut_api::statistics::{Column, PortRates};
+use taut_history::{Point, Values};
 use taut_plan::{Desired, Owner};
 
 use super::CountedPort;
+use super::counts::Counts;
 use crate::board::Seen;
 use crate::status;
 
@@ -107,22 +108,10 @@ pub(super) fn values(point: &Point) -> Vec<Option<f64>> {
     values.map(Some).to_vec()
 }
 
-/// Returns the counts of all ports that have samples in the period before now.
-pub(super) fn counted(history: &History, period: Period, now: Clocks) -> Result<Vec<CountedPort>, FileError> {
-    let end = history.timeline().position(now.since_boot);
-    let begin = end.saturating_sub(period.ms());
-    let mut all = Vec::new();
-    for (key, owner) in history.subjects_since(begin) {
-        let Some(port) = number(key) else { continue };
-        let Some(counted) = history.counted(key, begin, end)? else { continue };
-        let to_ms = history.timeline().wall(counted.to, now);
-        all.push(CountedPort {
-            port,
-            owner: owner.to_owned(),
-            covered_ms: counted.ms(),
-            to_ms,
-            counters: counters(&counted.values),
-        });
+impl CountedPort {
+    /// Returns the counts of a port; nothing if its key has no number.
+    pub(super) fn of(Counts { key, name: owner, counted, to_ms }: Counts) -> Option<Self> {
+        let port = number(&key)?;
+        Some(Self { port, owner, covered_ms: counted.ms(), to_ms, counters: counters(&counted.values) })
     }
-    Ok(all)
 }

@@ -3,10 +3,11 @@
 use taut_api::Name;
 use taut_api::fabric::PortId;
 use taut_api::fabric::counters::{PORT_WORDS, SocketWord, VmciCounters};
-use taut_api::statistics::{Column, Period, SocketStatistics};
-use taut_history::{Clocks, FileError, History, Point, Values};
+use taut_api::statistics::{Column, SocketStatistics};
+use taut_history::{Point, Values};
 use taut_plan::{Desired, Owner};
 
+use super::counts::Counts;
 use super::gauges::{Sums, average};
 
 /// Begin of the keys of VMCI devices; the port's number and the VM follow.
@@ -87,21 +88,9 @@ fn averages(growth: &Values, ms: u64) -> SocketStatistics {
     }
 }
 
-/// Returns the averages of all VMCI devices that have samples in the period before now.
-pub(super) fn statistics(
-    history: &History,
-    period: Period,
-    now: Clocks,
-) -> Result<Vec<SocketStatistics>, FileError> {
-    let end = history.timeline().position(now.since_boot);
-    let begin = end.saturating_sub(period.ms());
-    let mut all = Vec::new();
-    for (key, vm) in history.subjects_since(begin).into_iter().filter(|(key, _)| is_key(key)) {
-        let Some(counted) = history.counted(key, begin, end)? else { continue };
-        let to_ms = history.timeline().wall(counted.to, now);
-        all.push(SocketStatistics { vm: vm.to_owned(), to_ms, ..averages(&counted.values, counted.ms()) });
-    }
-    Ok(all)
+/// Returns the averages of a VMCI device.
+pub(super) fn statistics(Counts { name: vm, counted, to_ms, .. }: Counts) -> SocketStatistics {
+    SocketStatistics { vm, to_ms, ..averages(&counted.values, counted.ms()) }
 }
 
 /// Meaning of [`values`].
@@ -123,8 +112,10 @@ pub(super) fn values(point: &Point) -> Vec<Option<f64>> {
 #[cfg(test)]
 mod tests {
     use taut_history::thinning::USUAL;
+    use taut_history::{Clocks, History};
 
     use super::*;
+    use crate::statistics::counts;
     use crate::statistics::gauges::Gauges;
 
     const CLOCKS: Clocks = Clocks { since_boot: 0, wall: 1_700_000_000_000 };
@@ -146,7 +137,8 @@ mod tests {
             history.record(1000 * second, &key, "db", &reading(&words, gauges.begin(&key, 1000 * second)));
         }
         let now = Clocks { since_boot: 60_000, wall: CLOCKS.wall + 60_000 };
-        let [db] = statistics(&history, "30s".parse().unwrap(), now).unwrap().try_into().unwrap();
+        let [db] = counts::all(&history, "30s", now, is_key).try_into().unwrap();
+        let db = statistics(db);
         assert_eq!((db.vm.as_str(), db.covered_ms, db.to_ms), ("db", 30_000, now.wall));
         assert_eq!((db.connections, db.attached, db.opened_per_s), (Some(2.5), Some(1.0), 5.0));
         assert_eq!((db.rx_bits_per_s, db.tx_bits_per_s), (8000.0, 0.0));

@@ -82,14 +82,14 @@ impl Daemon {
     /// Takes a sample so many seconds after the host's present time.
     fn sample(&self, second: u64) {
         let now = later(second);
-        thread::sample(&self.statistics, &self.sources, &mut self.readers.lock().unwrap(), || now);
+        thread::sample(&self.statistics, &self.sources, &mut self.readers.lock(), || now);
     }
 
     /// Returns what the only port has counted up to a second.
     fn counted(&self, period: &str, second: u64) -> Option<CountedPort> {
-        let kept = self.statistics.lock();
-        let all = ports::counted(kept.as_ref().unwrap(), period.parse().unwrap(), later(second)).unwrap();
-        all.into_iter().next()
+        let kept = self.statistics.history.lock();
+        let all = counts::all(kept.as_ref().unwrap(), period, later(second), ports::is_key);
+        all.into_iter().find_map(CountedPort::of)
     }
 }
 
@@ -219,7 +219,7 @@ fn a_series_has_a_point_for_each_step_and_none_where_nobody_took_samples() {
     }
     let later = later(120);
     let asked = |subject, name: &str| {
-        let kept = daemon.statistics.lock();
+        let kept = daemon.statistics.history.lock();
         let asked = Asked { subject, name: name.to_owned(), pid: None };
         series::series(kept.as_ref().unwrap(), &BTreeMap::new(), &asked, "3m".parse().unwrap(), later)
             .unwrap()
@@ -250,7 +250,7 @@ fn a_series_has_a_point_for_each_step_and_none_where_nobody_took_samples() {
 fn foreign_vms_that_have_ended_do_not_fill_the_history() {
     let dir = tempfile::tempdir().unwrap();
     let statistics = open(dir.path());
-    let mut kept = statistics.lock();
+    let mut kept = statistics.history.lock();
     let history = kept.as_mut().unwrap();
     let most = machines::MOST_FOREIGN as u64;
     let since_boot = clocks().since_boot;

@@ -145,7 +145,7 @@ pub(super) fn sample(
     };
     let machines = machines.into_iter().enumerate().filter_map(named).collect();
     let sampled = Arc::new(Sampled { machines, left_out: machines_left_out });
-    if let Ok(history) = &mut *statistics.lock() {
+    if let Ok(history) = &mut *statistics.history.lock() {
         // Others may have kept the lock for a while.
         let now = clocks();
         counters.begin();

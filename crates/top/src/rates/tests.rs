@@ -128,17 +128,19 @@ fn ports_with_another_owner_or_lost_counters_have_no_rate() {
         port(3, "vm/c/nic0", 99, &[(drop, 5)]),
         port(4, "vm/d/nic0", 300, &[]),
     ];
+    // The first answer took 400 ms, and the second one 10 ms.
+    let asked = |at_ms, ports| Some((Duration::from_millis(at_ms), ports));
     let of = |at, ports| Reading { ports, ..reading(at, Vec::new(), Vec::new()) };
-    let rates = between(&of(0, Some(before)), &of(2000, Some(after.clone())));
+    let rates = between(&of(400, asked(0, before)), &of(2010, asked(2000, after.clone())));
     let ports = rates.ports.unwrap();
     let first = ports[0].done.as_ref().unwrap();
     assert_eq!((first.rates.tx_frames_per_s, first.rates.tx_drops_percent), (100.0, 5.0));
     assert_eq!(first.counted.tx_drops, [(drop, 10)]);
     assert!(ports[1..].iter().all(|port| port.done.is_none()), "{ports:?}");
     // The daemon answers again.
-    let again = between(&of(0, None), &of(2000, Some(after))).ports.unwrap();
+    let again = between(&of(0, None), &of(2000, asked(2000, after))).ports.unwrap();
     assert!(again.len() == 4 && again.iter().all(|port| port.done.is_none()));
-    assert_eq!(between(&of(0, Some(Vec::new())), &of(2000, None)).ports, None);
+    assert_eq!(between(&of(0, asked(0, Vec::new())), &of(2000, None)).ports, None);
 }
 
 #[test]

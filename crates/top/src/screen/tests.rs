@@ -4,11 +4,11 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use super::*;
-use crate::sample;
 use crate::settings::Settings;
 use crate::table;
+use crate::test_rates;
 
-/// Draws a state with the sample's rates.
+/// Draws a state with the rates of `test_rates`.
 fn drawn(state: &State, rates: Option<&Rates>, width: u16, height: u16) -> TestBackend {
     let settings = &state.settings;
     let rows = rates.map(|rates| table::rows(settings.view, rates)).unwrap_or_default();
@@ -28,7 +28,7 @@ fn of(view: View) -> State {
 
 #[test]
 fn each_view_is_drawn_narrow_and_wide() {
-    let rates = sample::rates();
+    let rates = test_rates::rates();
     for view in View::ALL {
         for width in [80, 200] {
             let name = format!("{}_{width}", view.word());
@@ -39,7 +39,7 @@ fn each_view_is_drawn_narrow_and_wide() {
 
 #[test]
 fn help_columns_and_questions_are_drawn() {
-    let rates = sample::rates();
+    let rates = test_rates::rates();
     for (name, mode) in [
         ("help", Mode::Help),
         ("fields", Mode::Fields),
@@ -53,14 +53,14 @@ fn help_columns_and_questions_are_drawn() {
 
 #[test]
 fn without_a_daemon_and_before_the_second_reading_the_head_says_so() {
-    let rates = Rates { ports: None, ..sample::rates() };
+    let rates = Rates { ports: None, ..test_rates::rates() };
     insta::assert_snapshot!("no_daemon", drawn(&of(View::Network), Some(&rates), 80, 8));
     insta::assert_snapshot!("no_rates", drawn(&of(View::Cpu), None, 80, 8));
 }
 
 #[test]
 fn figures_above_a_limit_are_red_and_the_selected_row_is_in_sight() {
-    let rates = sample::rates();
+    let rates = test_rates::rates();
     let mut state = of(View::Cpu);
     let screen = drawn(&state, Some(&rates), 200, 13);
     let buffer = screen.buffer();

@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Runs blocks with one shell. After a line that starts a daemon it waits until that answers.
+    /// Runs blocks with one shell.
     fn run(&self, document: &Document, blocks: &[&Block]) {
         let mut script = "set -Eeuo pipefail\n\
             trap 'echo \"failed with status $?: $BASH_COMMAND\" >&2' ERR\n\
@@ -89,9 +89,6 @@ impl<'a> Reader<'a> {
         for line in blocks.iter().flat_map(|block| &block.lines) {
             script += &self.adapt(document, line);
             script += "\n";
-            if line.starts_with("tautd") {
-                script += "until taut daemon show >/dev/null 2>&1; do sleep 0.1; done\n";
-            }
         }
         let path = std::env::var("PATH").unwrap();
         let output = Command::new("bash")

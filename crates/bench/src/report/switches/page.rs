@@ -25,8 +25,10 @@ samples with both probes in the same state are compared. `make bench-switch` mea
 `bench/results/` has every sample.
 
 Figures are medians. The line below has the number of samples, the least and the greatest of them. A
-star marks a figure that the generator limits: the ring was full in less than 90 % of its looks, and
-the switch may be faster.
+star marks a figure that the generator limits: it found the switch's ring full in less than 90 % of
+its attempts to send, and the switch may be faster. *split* and *packed* are virtio's two formats of
+rings. A *traversal* is the way of one frame through the switch. *memcpy* is the speed at which the
+generator copies memory, for comparison.
 
 * **taut** runs as it is installed: sandboxed, every descriptor checked, policy and statistics on.
 * **OVS** is OVS-DPDK, with the `normal` action, or with fixed flows.

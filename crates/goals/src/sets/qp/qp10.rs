@@ -100,7 +100,7 @@ fn idle(lab: &mut Lab, results: &mut Results, echo: &Echo) -> Measured<()> {
 /// How much greater each of `with` is than the mean of the two of `without` that were measured
 /// before and after it.
 fn more_than_beside(with: &[f64], without: &[f64]) -> Vec<f64> {
-    with.iter().zip(without.windows(2)).map(|(with, beside)| with - (beside[0] + beside[1]) / 2.0).collect()
+    with.iter().zip(without.windows(2)).map(|(with, beside)| with - beside[0].midpoint(beside[1])).collect()
 }
 
 /// Waits until no end is attached any more at either guest.

@@ -201,7 +201,8 @@ impl Threads {
             if is_alive && figures.paging && thread.vcpu.is_some() {
                 *paged_ticks += thread.read_paging(&folder, files);
             }
-            // Times from before the first reading of a process do not count.
+            // The first reading of a process only remembers the counters of its threads. A thread
+            // that appears later has begun since, so all of its time counts.
             if is_alive && thread.vcpu.is_none() && (times.is_some() || *are_timed) {
                 let (now, before) = (thread.times().unwrap_or_default(), times.unwrap_or_default());
                 others.ran_ns += now.ran_ns.saturating_sub(before.ran_ns);

@@ -93,6 +93,24 @@ fn a_request_without_a_caller_is_not_served() {
 }
 
 #[test]
+fn the_socket_refuses_browsers_before_it_looks_for_the_caller() {
+    let server = Server::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let ask = |host: &str, origin: Option<&str>| {
+        let mut request = Request::get("/v1/vms").header("host", host);
+        for origin in origin {
+            request = request.header("origin", origin);
+        }
+        let router = socket_router(server.app.clone());
+        runtime.block_on(router.oneshot(request.body(Body::empty()).unwrap())).unwrap().status()
+    };
+    assert_eq!(ask("localhost:8080", Some("http://localhost:8080")), 403);
+    assert_eq!(ask("evil.example", None), 403);
+    // The request goes on, and has no caller in this test.
+    assert_eq!(ask("tautd", None), 500);
+}
+
+#[test]
 fn a_vm_belongs_to_its_creator_who_needs_rights_for_its_files() {
     if !require(Prerequisite::Root) {
         return;

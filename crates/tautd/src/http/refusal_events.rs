@@ -43,13 +43,13 @@ const KINDS: [(&str, Kind); 9] = [
 
 /// The refusals that were listed lately.
 #[derive(Debug)]
-pub(crate) struct Refusals {
+pub(crate) struct RefusalEvents {
     listed: Mutex<Listed>,
     /// Clock of the minute in which refusals are counted.
     now: fn() -> Instant,
 }
 
-impl Refusals {
+impl RefusalEvents {
     /// Counts refusals by this clock.
     pub(crate) fn by(now: fn() -> Instant) -> Self {
         Self { listed: Mutex::default(), now }
