@@ -309,15 +309,18 @@ impl Turn<'_> {
                 (_, None) => self.deliver_own_bytes(header, most),
             },
             Allowance::NoCredit => self.deliver_without_credit(sender),
-            Allowance::Hold(until) => {
-                // The receiver tells what it has read when it is asked for its credit.
-                let request = Connection::credit_request(header);
-                if self.guests.receivers[self.guest].deliver_header(request)? {
-                    self.count_delivered(0);
-                }
-                Ok(Served::Held(until))
-            }
+            Allowance::Hold(until) => self.hold(header, until),
         }
+    }
+
+    /// Has small payload wait until a time. The receiver is asked for its credit: its answer tells
+    /// what it has read.
+    pub(super) fn hold(&mut self, header: SocketHeader, until: Instant) -> Result<Served, RingFault> {
+        let request = Connection::credit_request(header);
+        if self.guests.receivers[self.guest].deliver_header(request)? {
+            self.count_delivered(0);
+        }
+        Ok(Served::Held(until))
     }
 
     /// Copies payload of waiting packets into the receiver's next buffer, as one packet, and gives

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
-use taut_api::fabric::{ForeignFd, keep_urgent};
+use taut_api::fabric::{ForeignFd, keep_urgent, peek};
 use taut_virtq::socket_header::{SHUTDOWN_RCV, SHUTDOWN_SEND};
 
 use crate::sys::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
@@ -154,6 +154,13 @@ impl HostStream {
                 Ok(_) | Err(_) => return Err(Broken),
             }
         }
+    }
+
+    /// Copies bytes of the program that were not read. Returns how many; `None` if there are none,
+    /// which only a read tells more about.
+    pub(crate) fn peek(&self, buffer: &mut [u8]) -> Option<usize> {
+        let socket = self.socket.as_ref()?;
+        peek(&**socket, buffer).ok().filter(|&count| count > 0)
     }
 
     /// Reads bytes of the program.

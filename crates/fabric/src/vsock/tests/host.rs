@@ -316,6 +316,76 @@ fn what_is_copied_for_programs_that_do_not_read_is_bounded() {
     assert_eq!((copied(&rig), rig.drivers[0].outstanding()), (0, 0));
 }
 
+/// Linux ends a connection whose receiver holds some hundreds of packets, and adds tiny packets to
+/// the one before.
+#[test]
+fn a_program_that_sends_small_messages_to_a_slow_reader_sends_few_packets() {
+    const LEN: usize = 200;
+    let mut rig = rig(&[&[]], 4096);
+    let listener = listen(&mut rig);
+    let (mut stream, mut own) = connected(&mut rig, &listener);
+    let (mut held, mut last) = (0, 4096);
+    let mut got = Vec::new();
+    let mut take = |rig: &mut Rig| {
+        while let Some((header, bytes)) = rig.drivers[0].inbox.pop_front() {
+            if header.op != RW {
+                continue;
+            }
+            if bytes.len() <= 128 && last + bytes.len() <= 4096 - 44 {
+                last += bytes.len();
+            } else {
+                (held, last) = (held + 1, bytes.len());
+            }
+            got.extend(bytes);
+        }
+        (held, got.len())
+    };
+    let (mut sent, mut taken) = (0, (0, 0));
+    for turn in 0..1000 {
+        stream.write_all(&pattern(turn, LEN)).unwrap();
+        sent += LEN;
+        rig.now += Duration::from_micros(200);
+        rig.settle();
+        taken = take(&mut rig);
+    }
+    for _ in 0..100 {
+        rig.now += Duration::from_millis(1);
+        rig.settle();
+        taken = take(&mut rig);
+    }
+    assert!(taken.0 < 455, "{} packets unread", taken.0);
+    assert_eq!(taken.1, sent, "all bytes arrive");
+    // A reader that has read everything gets the next message at once.
+    own.taken = (b"first bytes".len() + sent) as u32;
+    rig.send_control(own, CREDIT_UPDATE, 0);
+    rig.settle();
+    rig.ops(0);
+    stream.write_all(b"message").unwrap();
+    rig.settle();
+    assert_eq!(rig.read(&mut own), b"message");
+}
+
+#[test]
+fn programs_have_short_turns_where_many_connections_wait() {
+    let mut rig = rig(&[&[]], 64 << 10);
+    let listener = listen(&mut rig);
+    let mut programs: Vec<_> = (0..8).map(|_| connected(&mut rig, &listener)).collect();
+    for (stream, _) in &mut programs {
+        assert!(stream.write(&pattern(0, 60_000)).unwrap() > 32 << 10);
+    }
+    rig.settle();
+    let lens = |ports: u32| {
+        rig.drivers[0]
+            .inbox
+            .iter()
+            .filter(move |(header, _)| header.src_port == ports)
+            .map(|(header, _)| header.len)
+    };
+    for (_, own) in &programs {
+        assert_eq!(lens(own.peer.1).next(), Some(16 << 10));
+    }
+}
+
 #[test]
 fn packets_without_bytes_to_the_host_are_given_back() {
     let mut rig = rig(&[&[]], 4096);
