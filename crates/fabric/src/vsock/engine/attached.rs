@@ -18,7 +18,7 @@ use taut_queue_pair::End;
 
 use super::{VsockEvent, VsockSwitch};
 use crate::vsock::proto::{ChannelIdx, ConnId, Connection, Flow, FlowId, GuestIdx, Party, Side, State};
-use crate::vsock::queue_pair::{EndId, GuestRegion, PairFault, RegionPlace, RegionRefused};
+use crate::vsock::queue_pair::{EndId, GuestRegion, PairFault, RegionPlace};
 
 /// Returns the end that a program is told of once its stream is over.
 pub(super) fn end_of(flow: &Flow) -> End {
@@ -162,24 +162,20 @@ impl VsockSwitch {
 
 /// Regions come and go.
 impl VsockSwitch {
-    /// Sets the region of a device's guest: a part of a file. Keeps the one that is there if it is
-    /// the same part of the same file. Otherwise nothing of the one before goes on.
-    pub(crate) fn set_region(
-        &mut self,
-        id: PortId,
-        file: &OwnedFd,
-        place: RegionPlace,
-    ) -> Result<(), RegionRefused> {
-        let Some(guest) = self.guests.by_id(id) else { return Ok(()) };
-        if self.pairs.region(guest).is_some_and(|region| region.is(file, place)) {
-            return Ok(());
-        }
-        let region = GuestRegion::map(file, place)?;
+    /// Tells whether a device's guest has this part of this file as its region, or the device is
+    /// not configured and needs none.
+    pub(crate) fn has_region(&self, id: PortId, file: &OwnedFd, place: RegionPlace) -> bool {
+        let Some(guest) = self.guests.by_id(id) else { return true };
+        self.pairs.region(guest).is_some_and(|region| region.is(file, place))
+    }
+
+    /// Sets the region of a device's guest. Nothing of the one before goes on.
+    pub(crate) fn set_region(&mut self, id: PortId, region: GuestRegion) {
+        let Some(guest) = self.guests.by_id(id) else { return };
         for id in self.leave_region(guest) {
             self.end(id, None);
         }
         self.pairs.set_region(guest, region);
-        Ok(())
     }
 
     /// Takes the region from a device's guest. Nothing of it goes on.
