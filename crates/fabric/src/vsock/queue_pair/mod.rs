@@ -18,7 +18,7 @@
 //! | `AttachedEnd::is_final` | no later byte of ring OUT counts | the look after `ended`, a leave |
 //! | `Flow::cut` | bytes were lost | whoever discards them |
 //! | `AttachedEnd::announced` | the program was told of the end | the move of the last byte |
-//! | `Flow::is_read` | the program has read the last byte | the look at its ring IN |
+//! | `Flow::is_read` | the program has read the last byte | the move that finds its ring IN empty |
 //! | `Flow::over` | the receiver's kernel knows of the connection's end | the reset to or from it |
 //!
 //! This layer knows connections only by their numbers. Whoever takes bytes out of a channel, or
