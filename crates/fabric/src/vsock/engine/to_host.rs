@@ -145,23 +145,13 @@ impl HostTurn<'_> {
         Ok(())
     }
 
-    /// Queues a credit update to the guest if the guest has asked for it or has filled a quarter of
-    /// the buffer since the last one. After an answer, queues the flow for the program's bytes.
+    /// Queues a credit update to the guest if it is due. After an answer, queues the flow for the
+    /// program's bytes.
     fn update_credit(&mut self, answered: bool) {
         let FlowId { connection: id, from } = self.flow;
-        let flow = &mut self.connection.flows[from];
-        let asked = std::mem::take(&mut flow.pending.credit_request);
-        flow.pending.credit_update = false;
-        flow.window.unread = 0;
-        let sent = flow.window.sent;
-        let is_due = asked || sent.wrapping_sub(self.stream.advertised) >= HOST_BUFFER / 4;
-        let host_side = from.other();
-        if is_due {
-            self.stream.advertised = sent;
-            self.connection.flows[host_side].pending.credit_update = true;
-        }
+        let is_due = self.connection.credit_news(from, &mut self.stream.advertised, HOST_BUFFER);
         if answered || is_due {
-            self.sched.turns.queue(FlowId { connection: id, from: host_side }, self.connection);
+            self.sched.turns.queue(FlowId { connection: id, from: from.other() }, self.connection);
         }
     }
 }
