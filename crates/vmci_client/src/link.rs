@@ -33,7 +33,8 @@ use crate::wakers::{OwnWait, OwnWaits, Wakers};
 /// of the fabric add one in ten seconds at most. The fabric holds back signals of a connection that
 /// has 128 unread ones.
 const MOST_UNREAD: u32 = 32;
-/// Calls that do not wait look at the sockets each time that this many of them found nothing.
+/// Of the calls that do not wait and find nothing, the first and each one of this many look at the
+/// sockets.
 const VAIN_LOOKS: u32 = 16;
 
 /// The control connection and the stream's own socket.
@@ -47,7 +48,7 @@ pub(crate) struct Link {
     hung_up: OnceLock<Instant>,
     /// Why the words of the channel cannot be believed any more.
     fault: OnceLock<Hostile>,
-    /// Calls without a wait that found nothing.
+    /// Number of calls that did not wait and found nothing.
     vain: AtomicU32,
     sleepers: Mutex<Sleepers>,
     woken: Condvar,
@@ -256,9 +257,10 @@ impl Link {
         self.wake(sleepers);
     }
 
-    /// Looks at the sockets without taking a signal, if many calls in a row found nothing. Returns
-    /// whether it has looked.
-    pub(crate) fn found_nothing(&self) -> bool {
+    /// Counts a call that does not wait and found nothing. At the first and at each 16th of them,
+    /// looks whether the sockets have ended, without taking a signal. Returns whether it has
+    /// looked.
+    pub(crate) fn look_at_sockets_sometimes(&self) -> bool {
         if !self.vain.fetch_add(1, Ordering::Relaxed).is_multiple_of(VAIN_LOOKS) {
             return false;
         }

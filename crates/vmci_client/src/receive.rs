@@ -55,7 +55,7 @@ impl Receiver {
             return Ok(count);
         }
         if wait == Wait::No {
-            if link.found_nothing() {
+            if link.look_at_sockets_sometimes() {
                 check()?;
             }
             return Err(io::ErrorKind::WouldBlock.into());
@@ -222,14 +222,13 @@ impl State {
         self.has_news() || is_gone(link) || link.check().is_err()
     }
 
-    /// Announces a wait with a new number: the fabric signals each number once at most, and may
-    /// have done so for the present one. Does nothing once the channel is lost.
+    /// Announces a wait by a new number; never withdraws the present one, for which another thread
+    /// may sleep. The fabric signals each number once at most, and may have done so for the present
+    /// one. Does nothing once the channel is lost.
     fn wait(&mut self, link: &Link) {
-        if link.is_lost() {
-            return;
+        if !link.is_lost() {
+            self.ring.wait();
         }
-        self.ring.stop_waiting();
-        self.ring.wait();
     }
 
     /// Ends the wait unless others still wait. Does nothing once the channel is lost.

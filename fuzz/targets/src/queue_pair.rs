@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use taut_queue_pair::layout::{HEADER_LEN, MAGIC};
-use taut_queue_pair::memory::{Copying, SharedBytes};
+use taut_queue_pair::memory::Copying;
 use taut_queue_pair::message::{ANSWER_LEN, REQUEST_LEN};
 use taut_queue_pair::{
     AttachAnswer, AttachRequest, Channel, Consumer, Direction, End, Ends, Geometry, Hostile, Memory,
@@ -99,14 +99,6 @@ fn check_header(memory: &Arc<Memory>, header: &[u8; HEADER_LEN]) -> Option<Regio
     Some(region)
 }
 
-/// Uses the begin of each span, and returns the length of both.
-fn take(spans: [SharedBytes<'_>; 2], mut use_span: impl FnMut(SharedBytes<'_>) -> usize) -> usize {
-    for span in spans {
-        assert!(use_span(span) <= span.len());
-    }
-    spans[0].len() + spans[1].len()
-}
-
 /// One party in a channel whose other side is hostile.
 struct Party {
     role: Role,
@@ -185,13 +177,13 @@ impl Party {
             5 => producer.write(&bytes[..part]).map(|done| assert!(done <= part)),
             6 => consumer.read(&mut bytes[..part]).map(|done| assert!(done <= part)),
             7 => consumer.peek(at.into(), &mut bytes[..part]).map(|done| assert!(done <= part)),
-            8 => consumer.spans(count).map(|spans| take(spans, |span| span.read(&mut bytes))).map(|done| {
-                assert!(done <= count.min(size));
-                consumer.skip(done);
+            8 => consumer.peek(0, &mut bytes[..part]).map(|seen| {
+                assert!(seen <= part);
+                consumer.skip(seen);
             }),
-            9 => producer.room_spans(count).map(|spans| take(spans, |span| span.write(&bytes))).map(|done| {
-                assert!(done <= count.min(size));
-                producer.advance(done);
+            9 => producer.used().map(|left| {
+                assert!(left as usize <= size);
+                producer.copy_back(left, &mut bytes[..part.min(left as usize)]);
             }),
             10 => producer
                 .write_from(&mut self.other.consumer, count)

@@ -12,7 +12,7 @@ use taut_virtq::counters::SharedWords;
 use super::device::VsockDevice;
 use super::engine::{VsockEvent, VsockSwitch};
 use super::guest::EventSource;
-use super::queue_pair::{RegionPlace, RegionRefused};
+use super::queue_pair::{GuestRegion, RegionPlace, RegionRefused};
 use super::thread::{self, Shared};
 use crate::sys::epoll::{EventFlags, Waker, Watched};
 use crate::sys::thread::Thread;
@@ -74,9 +74,14 @@ impl VsockHandle {
         file: &OwnedFd,
         place: RegionPlace,
     ) -> Result<(), RegionRefused> {
-        let set = self.shared.enter().set_region(id, file, place);
+        if self.shared.enter().has_region(id, file, place) {
+            return Ok(());
+        }
+        // Without the lock: this touches a page of each channel, and the thread would stand still.
+        let region = GuestRegion::map(file, place)?;
+        self.shared.enter().set_region(id, region);
         self.shared.waker.wake();
-        set
+        Ok(())
     }
 
     /// Takes the memory for queue pairs from a device. All connections that use it are reset.

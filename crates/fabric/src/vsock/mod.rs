@@ -2,9 +2,9 @@
 //! users know them as VMCI sockets).
 //!
 //! The fabric is the device end of the guests' virtio-vsock devices. One thread serves all of them.
-//! The thread copies bytes once, from the sender's transmit ring into the receiver's buffers, and
-//! keeps none: packets that cannot be handed over yet stay in the sender's ring. Packets are given
-//! back to their sender when their receiver has them, in any order.
+//! The thread copies a packet from the sender's transmit ring into the receiver's buffers. Packets
+//! that cannot be handed over yet stay in the sender's ring. If they crowd it, they are copied out,
+//! within bounds (`engine/spill.rs`). Packets are given back to their sender in any order.
 //!
 //! The folders are layers. None imports from one after it in this list:
 //!

@@ -1,8 +1,6 @@
 //! Memory that is mapped for as long as a value lives.
 #![allow(unsafe_code)]
 
-use std::any::Any;
-use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -15,18 +13,10 @@ use super::Copying;
 use crate::layout::HEADER_LEN;
 
 /// `len` bytes at `base`, readable and writable for as long as this value lives.
+#[derive(Debug)]
 pub struct Memory {
     base: NonNull<u8>,
     len: usize,
-    owner: Owner,
-}
-
-/// What ends the mapping.
-enum Owner {
-    /// This value, by `munmap`.
-    Own,
-    /// Another value, which is dropped with this one.
-    Other(#[allow(dead_code, reason = "it is kept for its drop")] Box<dyn Any + Send + Sync>),
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread, and is accessed only by atomics and
@@ -47,7 +37,7 @@ impl Memory {
         // refers to the new pages except through this value.
         let base = unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, file, offset)? };
         let base = NonNull::new(base.cast()).ok_or(Errno::FAULT)?;
-        let memory = Self { base, len, owner: Owner::Own };
+        let memory = Self { base, len };
         // SAFETY: the advice changes no page and no access; the range is the new mapping.
         unsafe { madvise(memory.base.as_ptr().cast(), len, Advice::LinuxDontDump)? };
         Ok(memory)
@@ -58,17 +48,7 @@ impl Memory {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: as in `map`.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::SHARED)? };
-        Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::FAULT)?, len, owner: Owner::Own })
-    }
-
-    /// Uses memory that `owner` keeps mapped.
-    ///
-    /// # Safety
-    /// The `len` bytes from `base` on are mapped readable and writable until `owner` is dropped,
-    /// `base` is aligned to 64 bytes, and no Rust reference to these bytes exists meanwhile.
-    pub unsafe fn from_raw(base: NonNull<u8>, len: usize, owner: impl Any + Send + Sync) -> Self {
-        assert!(base.as_ptr().addr().is_multiple_of(64), "shared memory begins at a cache line");
-        Self { base, len, owner: Owner::Other(Box::new(owner)) }
+        Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::FAULT)?, len })
     }
 
     /// Length in bytes.
@@ -109,9 +89,9 @@ impl Memory {
     pub(super) unsafe fn word(&self, offset: usize) -> &AtomicU32 {
         debug_assert!(offset.is_multiple_of(4) && offset + 4 <= self.len);
         // SAFETY: the word is inside the memory and aligned, because the caller has checked the
-        // offset and `base` is aligned to 64 bytes (pages of a mapping are). This process accesses
-        // words only atomically: rings, into which bytes are copied, never overlap words
-        // (`Channel`). Accesses of other processes are outside the language.
+        // offset and `base` is the beginning of a page. This process accesses words only
+        // atomically: rings, into which bytes are copied, never overlap words (`Channel`). Accesses
+        // of other processes are outside the language.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
@@ -163,17 +143,9 @@ pub(crate) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if let Owner::Own = self.owner {
-            // SAFETY: base and length are those that mmap returned. Every holder of a pointer into
-            // the mapping also keeps this value alive, so none is left.
-            let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
-            debug_assert!(unmapped.is_ok(), "munmap of an own mapping failed: {unmapped:?}");
-        }
-    }
-}
-
-impl fmt::Debug for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("base", &self.base).field("len", &self.len).finish_non_exhaustive()
+        // SAFETY: base and length are those that mmap returned. Every holder of a pointer into the
+        // mapping also keeps this value alive, so none is left.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "munmap failed: {unmapped:?}");
     }
 }

@@ -16,7 +16,6 @@ pub use channel::Channel;
 pub use copying::Copying;
 pub use mapped::Memory;
 pub use region::{Region, RegionError};
-pub use ring_bytes::SharedBytes;
 
 pub(crate) use mapped::as_uninit;
 pub(crate) use ring_bytes::RingBytes;

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use super::{Copying, Memory, as_uninit};
+use super::{Copying, Memory};
 
 /// The bytes of one ring. Positions count bytes modulo 2^32.
 #[derive(Debug)]
@@ -15,52 +15,6 @@ pub(crate) struct RingBytes<M = Arc<Memory>> {
     /// Length of the ring in bytes. A power of two, so positions keep their meaning when they wrap.
     len: u32,
     copying: Copying,
-}
-
-/// Bytes in shared memory that lie in one piece. Another process may change them at any time, so
-/// they are read and written by raw pointers only, and what was read is never read again.
-#[derive(Debug, Clone, Copy)]
-pub struct SharedBytes<'m> {
-    memory: &'m Memory,
-    /// Offset of the first byte in the memory.
-    offset: usize,
-    len: usize,
-}
-
-impl SharedBytes<'_> {
-    /// Address of the first byte. Valid for [`Self::len`] bytes while the borrow lasts.
-    #[inline]
-    pub fn as_ptr(&self) -> *mut u8 {
-        self.memory.at(self.offset, self.len)
-    }
-
-    /// Copies the first bytes out, at most as many as `out` takes. Returns how many.
-    #[inline]
-    pub fn read(&self, out: &mut [u8]) -> usize {
-        let count = out.len().min(self.len);
-        self.memory.copy_out(self.offset, as_uninit(&mut out[..count]), Copying::Library);
-        count
-    }
-
-    /// Overwrites the first bytes, at most as many as there are. Returns how many.
-    #[inline]
-    pub fn write(&self, bytes: &[u8]) -> usize {
-        let count = bytes.len().min(self.len);
-        self.memory.copy_in(self.offset, &bytes[..count], Copying::Library);
-        count
-    }
-
-    /// Number of bytes.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Tells whether there are no bytes.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
 }
 
 impl<M: Borrow<Memory>> RingBytes<M> {
@@ -92,16 +46,6 @@ impl<M: Borrow<Memory>> RingBytes<M> {
         let start = (position & (self.len - 1)) as usize;
         let first = len.min(self.len as usize - start);
         [(self.base + start, first), (self.base, len - first)]
-    }
-
-    /// The bytes from a position on. The second part is empty unless they wrap around.
-    #[inline]
-    pub(crate) fn spans(&self, position: u32, len: usize) -> [SharedBytes<'_>; 2] {
-        self.parts(position, len).map(|(offset, len)| SharedBytes {
-            memory: self.memory.borrow(),
-            offset,
-            len,
-        })
     }
 
     /// Copies bytes out.

@@ -3,7 +3,6 @@
 use std::num::NonZeroU8;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -90,52 +89,10 @@ fn a_file_that_cannot_be_mapped_is_an_error() {
     assert!(Memory::map(file.as_fd(), 0, 0).is_err());
 }
 
-/// Tells when it is dropped.
-struct Told(Arc<AtomicU32>, #[allow(dead_code, reason = "it is the memory")] Memory);
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-#[test]
-#[allow(unsafe_code)]
-fn memory_of_another_owner_is_kept_until_the_last_channel_is_gone() {
-    let dropped = Arc::new(AtomicU32::new(0));
-    let owned = Memory::anonymous(LEN).unwrap();
-    let base = std::ptr::NonNull::new(owned.at(0, LEN)).unwrap();
-    // SAFETY: the owner keeps the bytes mapped, from a page on, and nothing else uses them.
-    let memory = unsafe { Memory::from_raw(base, LEN, Told(Arc::clone(&dropped), owned)) };
-    let region = Region::new(Arc::new(memory), Geometry::of(LEN as u64).unwrap()).unwrap();
-    let channel = region.channel(3).unwrap();
-    drop(region);
-    channel.store(Word::InEnd, 7);
-    assert_eq!((channel.load(Word::InEnd), dropped.load(Ordering::Relaxed)), (7, 0));
-    drop(channel);
-    assert_eq!(dropped.load(Ordering::Relaxed), 1);
-}
-
 #[test]
 #[should_panic(expected = "more bytes than the ring has")]
 fn a_copy_does_not_leave_its_ring() {
     rings(64, Copying::Library)[0].copy_in(0, &[0; 65]);
-}
-
-#[test]
-fn shared_bytes_are_copied_as_far_as_they_reach() {
-    let [ring, _] = rings(64, Copying::Library);
-    let [first, second] = ring.spans(60, 10);
-    assert_eq!((first.len(), second.len()), (4, 6));
-    assert_eq!((first.write(b"abcdefghij"), second.write(b"xy")), (4, 2));
-    assert_eq!(read(&ring, 60, 6), b"abcdxy");
-    let mut out = [0; 3];
-    assert_eq!((first.read(&mut out), &out), (3, b"abc"));
-    let mut out = [0; 9];
-    assert_eq!((second.read(&mut out), &out[..2]), (6, &b"xy"[..]));
-    let [first, second] = ring.spans(7, 0);
-    assert!(first.is_empty() && second.is_empty());
-    assert_eq!(ring.spans(0, 64)[0].as_ptr().wrapping_add(60), ring.spans(60, 1)[0].as_ptr());
 }
 
 proptest! {

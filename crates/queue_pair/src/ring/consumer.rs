@@ -9,7 +9,7 @@ use super::fault::{End, Hostile, unchanged, used};
 use super::private::Private;
 use super::wait::{Signaller, Waiter};
 use crate::layout::Direction;
-use crate::memory::{Channel, Copying, Memory, RingBytes, SharedBytes};
+use crate::memory::{Channel, Copying, Memory, RingBytes};
 
 /// The end of a ring that reads bytes.
 #[derive(Debug)]
@@ -173,16 +173,7 @@ impl<M: Borrow<Memory> + Clone> Consumer<M> {
         Ok(count)
     }
 
-    /// Where the next bytes are: those that can be read, at most `most`, in up to two parts. The
-    /// caller takes them and then calls [`Self::skip`].
-    #[inline]
-    pub fn spans(&self, most: usize) -> Result<[SharedBytes<'_>; 2], Hostile> {
-        let count = most.min(self.available()? as usize);
-        Ok(self.bytes.spans(self.tail, count))
-    }
-
-    /// Counts bytes as taken: those that the caller has taken out of [`Self::spans`] or seen by
-    /// [`Self::peek`].
+    /// Counts bytes as taken that the caller has seen by [`Self::peek`].
     ///
     /// # Panics
     /// If the ring is shorter. The caller must not count more bytes than there were.

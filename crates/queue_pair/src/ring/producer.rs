@@ -9,7 +9,7 @@ use super::fault::{End, Hostile, unchanged, used};
 use super::private::Private;
 use super::wait::{Signaller, Waiter};
 use crate::layout::Direction;
-use crate::memory::{Channel, Copying, Memory, RingBytes, SharedBytes};
+use crate::memory::{Channel, Copying, Memory, RingBytes};
 
 /// The end of a ring that writes bytes.
 #[derive(Debug)]
@@ -139,25 +139,6 @@ impl<M: Borrow<Memory> + Clone> Producer<M> {
         self.head = self.head.wrapping_add(count as u32);
         from.skip(count);
         Ok(count)
-    }
-
-    /// Where the next bytes belong: the room that there is, at most `most` bytes, in up to two
-    /// parts. The caller writes there and then calls [`Self::advance`].
-    #[inline]
-    pub fn room_spans(&self, most: usize) -> Result<[SharedBytes<'_>; 2], Hostile> {
-        let count = most.min(self.room()? as usize);
-        Ok(self.bytes.spans(self.head, count))
-    }
-
-    /// Counts bytes that the caller has written into [`Self::room_spans`].
-    ///
-    /// # Panics
-    /// If the ring is shorter. The caller must not count more bytes than there was room for.
-    #[inline]
-    pub fn advance(&mut self, count: usize) {
-        let unpublished = self.head.wrapping_sub(self.published) as usize;
-        assert!(count <= self.size() as usize - unpublished, "more bytes than there was room for");
-        self.head = self.head.wrapping_add(count as u32);
     }
 
     /// Tells the other side of the bytes that were written. Returns whether there were any.

@@ -1,15 +1,22 @@
 //! No wake-up is lost, and none is superfluous.
 
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::ioctl_fionread;
+use taut_queue_pair::memory::Copying;
+use taut_queue_pair::{Ends, Geometry, Memory, Region, Role, Word};
 
 use super::fabric::Fabric;
 use super::{NEVER, USUAL};
 use crate::Attached;
+use crate::link::Link;
+use crate::receive::Receiver;
+use crate::send::Sender;
 
 /// Returns every byte.
 fn echo(end: &Attached) {
@@ -224,4 +231,38 @@ fn room_is_signalled_when_half_of_the_ring_is_free() {
     (&b).read_exact(&mut rest).unwrap();
     assert!(rest.iter().all(|byte| *byte == 3));
     assert!(bells() > before);
+}
+
+/// Another thread may sleep for the wait that is announced already.
+#[test]
+fn a_wait_that_is_announced_is_not_withdrawn_for_another_one() {
+    let geometry = Geometry::of(4 << 20).unwrap();
+    let memory = Arc::new(Memory::anonymous(geometry.end() as usize).unwrap());
+    let channel = Region::new(memory, geometry).unwrap().channel(0).unwrap();
+    let Ends { mut producer, consumer } = Ends::new(&channel, Role::Guest, Copying::Library);
+    let full = vec![0; producer.size() as usize];
+    assert_eq!(producer.write(&full), Ok(full.len()));
+    let [(control, _fabric), (stream, _peer)] = [0; 2].map(|_| UnixStream::pair().unwrap());
+    let link = Link::new(control.into(), stream.into());
+    let (sender, receiver) = (Sender::new(producer, NEVER), Receiver::new(consumer, 0, NEVER));
+    let announce = || assert!(!receiver.arm(&link) && !sender.arm(&link));
+    announce();
+    let end = Instant::now() + Duration::from_secs(1);
+    let found = thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let words = [Word::InBytesWait, Word::OutRoomWait];
+            let withdrawn = || words.into_iter().find(|&word| channel.load(word).is_multiple_of(2));
+            while Instant::now() < end {
+                if let Some(word) = (0..10_000).find_map(|_| withdrawn()) {
+                    return Some(word);
+                }
+            }
+            None
+        });
+        while !looks.is_finished() {
+            announce();
+        }
+        looks.join().unwrap()
+    });
+    assert_eq!(found, None);
 }

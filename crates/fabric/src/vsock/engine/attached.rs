@@ -18,7 +18,7 @@ use taut_queue_pair::End;
 
 use super::{VsockEvent, VsockSwitch};
 use crate::vsock::proto::{ChannelIdx, ConnId, Connection, Flow, FlowId, GuestIdx, Party, Side, State};
-use crate::vsock::queue_pair::{EndId, GuestRegion, PairFault, RegionPlace, RegionRefused};
+use crate::vsock::queue_pair::{EndId, GuestRegion, PairFault, RegionPlace};
 
 /// Returns the end that a program is told of once its stream is over.
 pub(super) fn end_of(flow: &Flow) -> End {
@@ -29,7 +29,7 @@ pub(super) fn end_of(flow: &Flow) -> End {
 impl VsockSwitch {
     /// Settles the channels of a connection that is over: their programs are told of the end, bytes
     /// that come later do not count, and what was left is delivered for a limited time. If it is a
-    /// control connection, its program leaves its channel. Every further call changes nothing.
+    /// control connection, its program leaves its channel. A further call signals nobody.
     pub(super) fn settle_over(&mut self, id: ConnId) {
         let Some(connection) = self.table.get(id) else { return };
         if connection.fabric_side().is_some() {
@@ -42,17 +42,17 @@ impl VsockSwitch {
 
     /// Settles one side of a connection that is over.
     fn settle_side(&mut self, id: ConnId, side: Side) {
-        self.note_end(id, side);
+        let is_noted = self.note_end(id, side);
         let Self { table, pairs, sched, .. } = self;
         let Some(connection) = table.get_mut(id) else { return };
         let Some(end) = pairs.end(connection, side) else { return };
         let from = side.other();
         let flow = &connection.flows[from];
-        if flow.over || flow.cut {
-            end.tell_end(end_of(flow));
+        let is_told = (flow.over || flow.cut) && end.tell_end(end_of(flow));
+        if is_noted || is_told {
+            let control = end.control;
+            pairs.signal(control);
         }
-        let control = end.control;
-        pairs.signal(control);
         pairs.note_left(connection);
         // The reset follows what goes into the ring, if anything does.
         sched.turns.queue(FlowId { connection: id, from }, connection);
@@ -60,22 +60,30 @@ impl VsockSwitch {
     }
 
     /// Notes how much a side that sends no more has left in its ring. Bytes that its guest adds
-    /// afterwards do not count.
-    pub(super) fn note_end(&mut self, id: ConnId, side: Side) {
+    /// afterwards do not count. Returns whether that was not known before.
+    ///
+    /// Signals the program if a thread waits for room: its write fails now, and the peer may make
+    /// room much later, or never.
+    pub(super) fn note_end(&mut self, id: ConnId, side: Side) -> bool {
         let Self { table, pairs, .. } = self;
         let Some(connection) = table.get_mut(id).filter(|connection| connection.flows[side].ended) else {
-            return;
+            return false;
         };
-        let Party::Guest(guest) = connection.ends[side].party else { return };
-        let Some(end) = pairs.end(connection, side) else { return };
-        if std::mem::replace(&mut end.is_final, true) {
-            return;
-        }
+        let Party::Guest(guest) = connection.ends[side].party else { return false };
+        let Some(end) = pairs.end(connection, side) else { return false };
+        let was_final = std::mem::replace(&mut end.is_final, true);
         let left = end.out.available();
+        if end.out.must_signal() {
+            let control = end.control;
+            pairs.signal(control);
+        }
+        if was_final {
+            return false;
+        }
         let flow = &mut connection.flows[side];
         if flow.over || flow.cut {
             flow.unframed = 0;
-            return;
+            return true;
         }
         match left {
             Ok(left) => {
@@ -87,6 +95,7 @@ impl VsockSwitch {
                 self.end(id, None);
             }
         }
+        true
     }
 
     /// Notes in the record and in the counters by what the sides of a connection exchange their
@@ -153,24 +162,20 @@ impl VsockSwitch {
 
 /// Regions come and go.
 impl VsockSwitch {
-    /// Sets the region of a device's guest: a part of a file. Keeps the one that is there if it is
-    /// the same part of the same file. Otherwise nothing of the one before goes on.
-    pub(crate) fn set_region(
-        &mut self,
-        id: PortId,
-        file: &OwnedFd,
-        place: RegionPlace,
-    ) -> Result<(), RegionRefused> {
-        let Some(guest) = self.guests.by_id(id) else { return Ok(()) };
-        if self.pairs.region(guest).is_some_and(|region| region.is(file, place)) {
-            return Ok(());
-        }
-        let region = GuestRegion::map(file, place)?;
+    /// Tells whether a device's guest has this part of this file as its region, or the device is
+    /// not configured and needs none.
+    pub(crate) fn has_region(&self, id: PortId, file: &OwnedFd, place: RegionPlace) -> bool {
+        let Some(guest) = self.guests.by_id(id) else { return true };
+        self.pairs.region(guest).is_some_and(|region| region.is(file, place))
+    }
+
+    /// Sets the region of a device's guest. Nothing of the one before goes on.
+    pub(crate) fn set_region(&mut self, id: PortId, region: GuestRegion) {
+        let Some(guest) = self.guests.by_id(id) else { return };
         for id in self.leave_region(guest) {
             self.end(id, None);
         }
         self.pairs.set_region(guest, region);
-        Ok(())
     }
 
     /// Takes the region from a device's guest. Nothing of it goes on.

@@ -219,9 +219,11 @@ impl VsockSwitch {
     /// Gives the waiting packets of a flow back to their sender, undelivered.
     pub(super) fn discard(&mut self, id: ConnId, from: Side) {
         let Some(connection) = self.table.get_mut(id) else { return };
+        let copied = connection.copied_for_host(from);
         let packets = connection.flows[from].take_packets();
         if let Party::Guest(guest) = connection.ends[from].party {
             let sender = &mut self.guests.senders[guest];
+            sender.copied_for_host -= copied;
             sender.give_back_all(packets);
             self.sched.unpublished.add_sender(guest, sender);
         }
@@ -267,7 +269,8 @@ impl VsockSwitch {
             connection.flows[side].cut = true;
             self.end(id, Some(side));
         }
-        self.guests.senders[guest].taken = 0;
+        let sender = &mut self.guests.senders[guest];
+        (sender.taken, sender.copied_for_host) = (0, 0);
         let receiver = &mut self.guests.receivers[guest];
         receiver.replies.clear();
         receiver.starvation = Starvation::No;

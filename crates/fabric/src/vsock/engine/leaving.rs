@@ -27,10 +27,15 @@ impl VsockSwitch {
             return;
         };
         end.control = None;
-        if let Some(of) = end.of {
+        let of = end.of;
+        if let Some(of) = of {
             self.leave(guest, of);
         }
         self.free_if_empty(guest, channel);
+        // Last, so that a channel in which nothing is left has no limit.
+        if let Some(of) = of {
+            self.limit_drain(of.connection, of.side);
+        }
     }
 
     /// Has an end of a connection leave its channel.
@@ -47,7 +52,6 @@ impl VsockSwitch {
             return self.end(id, None);
         }
         self.note_rings(id);
-        self.limit_drain(id, side);
         for from in Side::BOTH {
             self.go_on_without(id, from);
         }

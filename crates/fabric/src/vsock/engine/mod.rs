@@ -184,7 +184,7 @@ impl VsockSwitch {
     fn deliver_to_guests(&mut self, now: Instant) -> bool {
         let mut worked = false;
         for _ in 0..self.sched.turns.busy() {
-            let guest = self.sched.turns.next_busy();
+            let Some(guest) = self.sched.turns.next_busy() else { break };
             worked |= self.deliver_to(guest, now);
         }
         worked

@@ -1,7 +1,8 @@
 //! The path of a byte from one guest to another, top to bottom.
 //!
 //! 1. [`VsockSwitch::take_from`]: a packet is taken from the sender's transmit ring. It stays there
-//!    until its receiver has its payload: the switch remembers only its number.
+//!    until its receiver has its payload, and the switch remembers its number. Packets that crowd
+//!    the ring are copied out of it: `spill.rs`.
 //! 2. [`VsockSwitch::receive`]: its source, type and connection are checked, and the protocol
 //!    decides what becomes of it. Its flow is queued at the receiver. `on_unconnected` and
 //!    `carry_out_rare`, for the beginning and the end of connections, are in `connections.rs`.
@@ -9,10 +10,11 @@
 //!    program on the host leaves this path: `Turns::queue` puts it into the host's queue, and
 //!    `to_host.rs` serves that.
 //! 4. [`Turn::serve`]: a flow hands over a control packet, or payload. Small packets of one flow
-//!    are merged into one. [`Turn::copy`] makes the only copy: from ring to ring. Bytes of a
-//!    program on the host join here: `Turn::deliver_host_bytes` is in `from_host.rs`. So do bytes
-//!    of a sender that is attached to a ring: `Turn::deliver_ring_bytes` is in `from_ring.rs`.
-//!    Payload for a receiver that is attached to a ring does not come here: `into_ring.rs`.
+//!    are merged into one. [`Turn::copy`] copies from ring to ring, or what was copied out of the
+//!    sender's ring before. Bytes of a program on the host join here: `Turn::deliver_host_bytes` is
+//!    in `from_host.rs`. So do bytes of a sender that is attached to a ring:
+//!    `Turn::deliver_ring_bytes` is in `from_ring.rs`. Payload for a receiver that is attached to a
+//!    ring does not come here: `into_ring.rs`.
 //! 5. [`VsockSwitch::publish`]: both guests are shown what has changed in their rings, and are
 //!    interrupted if they want to be.
 
@@ -25,7 +27,7 @@ use taut_virtq::fault::RingFault;
 use taut_virtq::socket_header::{RW, SHUTDOWN, SocketHeader};
 
 use super::VsockSwitch;
-use super::spill::spill;
+use super::spill::{most_copied, spill};
 use crate::net::queue::QueueIdx;
 use crate::vsock::guest::{Guests, Starvation};
 use crate::vsock::host::HostSockets;
@@ -109,8 +111,8 @@ impl VsockSwitch {
             connection.on_packet(side, header, socket_type, packet.head, &mut sender.slots, pledged);
         if verdict == Verdict::Queued
             && connection.flows[side].spill.is_some()
-            && let Party::Guest(receiver) = connection.ends[side.other()].party
-            && spill(connection, side, sender, self.guests.receivers[receiver].pledged)
+            && let Some(most) = most_copied(connection, side, sender, &self.guests.receivers)
+            && spill(connection, side, sender, most)
         {
             // What the flow sent before is still to be taken: this must wait behind it.
             self.sched.unpublished.add_sender(guest, sender);
@@ -307,15 +309,18 @@ impl Turn<'_> {
                 (_, None) => self.deliver_own_bytes(header, most),
             },
             Allowance::NoCredit => self.deliver_without_credit(sender),
-            Allowance::Hold(until) => {
-                // The receiver tells what it has read when it is asked for its credit.
-                let request = Connection::credit_request(header);
-                if self.guests.receivers[self.guest].deliver_header(request)? {
-                    self.count_delivered(0);
-                }
-                Ok(Served::Held(until))
-            }
+            Allowance::Hold(until) => self.hold(header, until),
         }
+    }
+
+    /// Has small payload wait until a time. The receiver is asked for its credit: its answer tells
+    /// what it has read.
+    pub(super) fn hold(&mut self, header: SocketHeader, until: Instant) -> Result<Served, RingFault> {
+        let request = Connection::credit_request(header);
+        if self.guests.receivers[self.guest].deliver_header(request)? {
+            self.count_delivered(0);
+        }
+        Ok(Served::Held(until))
     }
 
     /// Copies payload of waiting packets into the receiver's next buffer, as one packet, and gives

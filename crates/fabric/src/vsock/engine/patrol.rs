@@ -26,15 +26,10 @@ impl VsockSwitch {
         if !self.sched.patrols.is_due(self.now) {
             return;
         }
-        // One more than is looked at tells whether there are more.
-        let mut ends = self.pairs.ends_behind(self.sched.patrols.last(), Patrols::MOST_ENDS + 1);
-        let has_more = ends.len() > Patrols::MOST_ENDS;
-        ends.truncate(Patrols::MOST_ENDS);
-        for &(guest, channel) in &ends {
+        for (guest, channel) in self.pairs.next_to_patrol(Patrols::MOST_ENDS, Patrols::PERIOD, self.now) {
             self.patrol_end(guest, channel);
         }
-        let last = ends.last().filter(|_| has_more);
-        self.sched.patrols.done(last.copied(), self.pairs.attached(), self.now);
+        self.sched.patrols.done(self.pairs.attached(), self.now);
     }
 
     /// Looks at an end, if both a connection and a program have it.

@@ -68,8 +68,8 @@ impl VsockSwitch {
         }
     }
 
-    /// Takes the waiting packets of a control connection, and queues news of credit if the guest
-    /// has asked for it or has filled a quarter of the buffer since the last one.
+    /// Takes the waiting packets of a control connection, and queues news of credit if those are
+    /// due.
     fn take_from_control(&mut self, FlowId { connection: id, from }: FlowId, guest: GuestIdx) -> Taken {
         let Self { table, guests, pairs, sched, .. } = self;
         let mut all = Taken::default();
@@ -95,13 +95,7 @@ impl VsockSwitch {
             sender.give_back(packet);
             sched.unpublished.add_sender(guest, sender);
         }
-        let asked = std::mem::take(&mut flow.pending.credit_request);
-        flow.pending.credit_update = false;
-        flow.window.unread = 0;
-        let sent = flow.window.sent;
-        if asked || sent.wrapping_sub(control.advertised) >= CONTROL_CREDIT.buf_alloc / 4 {
-            control.advertised = sent;
-            connection.flows[from.other()].pending.credit_update = true;
+        if connection.credit_news(from, &mut control.advertised, CONTROL_CREDIT.buf_alloc) {
             sched.turns.queue(FlowId { connection: id, from: from.other() }, connection);
         }
         all

@@ -1,41 +1,42 @@
 //! Relief of rings that are crowded by packets for receivers that take nothing.
 //!
 //! A guest has one ring for all of its connections. Packets that wait in it for a receiver without
-//! buffers would in the end stop all of them. So when a ring is crowded, packets of flows that made
-//! no progress for a while are copied out of the ring, into memory that is bounded by what was
-//! promised for their receivers. From then on all packets of such a flow are copied, until the
-//! receiver has taken what was.
+//! buffers, or for a program on the host that does not read, would in the end stop all of them. So
+//! when a ring is crowded, packets of flows that made no progress for a while are copied out of the
+//! ring. From then on all packets of such a flow are copied, until the receiver has taken what was.
+//!
+//! The memory for this is bounded: by what was promised for a receiving guest, and for programs on
+//! the host by the credit of each connection and by [`MAX_TO_HOST`] for each sending guest.
 
 use std::time::{Duration, Instant};
 
 use super::VsockSwitch;
-use crate::vsock::guest::Sender;
-use crate::vsock::proto::{Connection, FlowId, GuestIdx, Party, Pledged, Side, SocketType};
+use crate::vsock::guest::{Guests, Receiver, Sender};
+use crate::vsock::proto::{Connection, FlowId, GuestIdx, Party, PerGuest, Side, SocketType};
 
 /// A flow that has handed over nothing for this long makes no progress.
 const STUCK: Duration = Duration::from_millis(1);
+/// Most bytes that are copied out of one guest's ring for programs on the host.
+pub(super) const MAX_TO_HOST: usize = 12 << 20;
 
 impl VsockSwitch {
     /// Copies packets out of a guest's ring that has been crowded for a while.
     pub(super) fn relieve(&mut self, guest: GuestIdx, now: Instant) {
-        let Self { table, guests, sched, .. } = self;
-        let sender = &mut guests.senders[guest];
+        let Self { table, guests: Guests { senders, receivers, .. }, sched, .. } = self;
+        let sender = &mut senders[guest];
         sender.relief_is_due = false;
         let Some(ring) = sender.ring.as_ref().filter(|_| sender.is_crowded()) else { return };
         let mut relieved = false;
         for packet in ring.queue.taken() {
             let FlowId { connection: id, from } = sender.slots.flow_of(packet);
             let Some(connection) = table.get_mut(id) else { continue };
-            let moves = connection.flows[from].moved.is_some_and(|moved| now - moved < STUCK);
-            if let Party::Guest(receiver) = connection.ends[from.other()].party
-                && !moves
-            {
-                let pledged = guests.receivers[receiver].pledged;
-                relieved |= spill(connection, from, sender, pledged);
-                if connection.socket_type == SocketType::SeqPacket && pledged.is_too_much() {
-                    // Short records do not wait for their reader where they are not copied.
-                    sched.turns.queue(FlowId { connection: id, from }, connection);
-                }
+            if connection.flows[from].moved.is_some_and(|moved| now - moved < STUCK) {
+                continue;
+            }
+            match most_copied(connection, from, sender, receivers) {
+                Some(most) => relieved |= spill(connection, from, sender, most),
+                // Short records do not wait for their reader where they are not copied.
+                None => sched.turns.queue(FlowId { connection: id, from }, connection),
             }
         }
         if relieved {
@@ -47,17 +48,39 @@ impl VsockSwitch {
     }
 }
 
-/// Copies the packets of a flow out of its sender's ring, as far as the sender was promised room
-/// for them. `pledged` is what was promised for the receiver. Returns `true` if any packet was
-/// given back.
-pub(super) fn spill(connection: &mut Connection, from: Side, sender: &mut Sender, pledged: Pledged) -> bool {
+/// Returns how many bytes of a flow may be copied out of its sender's ring, including those that
+/// were. Returns `None` if so much was promised for the receiver that no record is copied for it.
+pub(super) fn most_copied(
+    connection: &Connection,
+    from: Side,
+    sender: &Sender,
+    receivers: &PerGuest<Receiver>,
+) -> Option<usize> {
+    let flow = &connection.flows[from];
+    let most = match connection.ends[from.other()].party {
+        Party::Guest(receiver) => {
+            // Senders of records are promised more than others.
+            if connection.socket_type == SocketType::SeqPacket && receivers[receiver].pledged.is_too_much() {
+                return None;
+            }
+            flow.promise.outstanding(&flow.window) as usize
+        }
+        Party::Host => {
+            let of_others = sender.copied_for_host.saturating_sub(flow.copied());
+            (flow.window.room() as usize).min(MAX_TO_HOST.saturating_sub(of_others))
+        }
+        // The fabric takes everything at once.
+        Party::Fabric => 0,
+    };
+    Some(most)
+}
+
+/// Copies the packets of a flow out of its sender's ring, until `most` bytes of it are copied.
+/// Returns `true` if any packet was given back.
+pub(super) fn spill(connection: &mut Connection, from: Side, sender: &mut Sender, most: usize) -> bool {
     let socket_type = connection.socket_type;
-    // Senders of records are promised more than others.
-    if socket_type == SocketType::SeqPacket && pledged.is_too_much() {
-        return false;
-    }
     let flow = &mut connection.flows[from];
-    let promised = flow.promise.outstanding(&flow.window) as usize;
+    let before = flow.copied();
     let mut spill = flow.spill.take().unwrap_or_default();
     let mut any = false;
     let mut payload = Vec::new();
@@ -66,7 +89,7 @@ pub(super) fn spill(connection: &mut Connection, from: Side, sender: &mut Sender
     {
         let queued = sender.slots.get(packet);
         let len = (queued.len - flow.offset) as usize;
-        if spill.len() + len > promised || !spill.has_room(len) {
+        if spill.len() + len > most || !spill.has_room(len) {
             break;
         }
         payload.resize(len, 0);
@@ -77,6 +100,9 @@ pub(super) fn spill(connection: &mut Connection, from: Side, sender: &mut Sender
         flow.packets.pop(&sender.slots);
         sender.give_back(packet);
         any = true;
+    }
+    if connection.ends[from.other()].party == Party::Host {
+        sender.copied_for_host += spill.len() - before;
     }
     flow.spill = Some(spill).filter(|spill| !spill.is_empty());
     any

@@ -54,6 +54,11 @@ impl VsockSwitch {
             if left.orderly && connection.flows.iter().any(lacks_payload) {
                 unfinished.lost.push(id);
             }
+            for from in Side::BOTH {
+                if let Party::Guest(guest) = connection.ends[from].party {
+                    self.guests.senders[guest].copied_for_host += connection.copied_for_host(from);
+                }
+            }
         }
         for (id, attached) in unfinished.paired {
             if left.orderly && !self.has_all_pairs(id, attached) {

@@ -97,6 +97,9 @@ impl HostTurn<'_> {
         let answered = self.write_answer()?;
         self.write_payload()?;
         self.write_ring_bytes()?;
+        if self.written > 0 {
+            self.connection.flows[from].moved = Some(self.now);
+        }
         self.update_credit(answered);
         let writable = self.stream.writable;
         let bits = self.connection.on_host_written(from, writable, &mut self.actions);
@@ -114,40 +117,41 @@ impl HostTurn<'_> {
         Ok(answered)
     }
 
-    /// Writes the guest's waiting packets, as far as the socket takes them.
+    /// Writes the guest's waiting packets, as far as the socket takes them. What was copied out of
+    /// the guest's ring goes first.
     fn write_payload(&mut self) -> Result<(), Broken> {
         let flow = &mut self.connection.flows[self.flow.from];
         let sender = &mut self.guests.senders[self.guest];
         let waiting = flow.packets.count;
-        self.written += self.stream.write_packets(flow, sender)?;
+        if flow.spill.is_some() {
+            let before = flow.copied();
+            let written = self.stream.write_copied(flow);
+            // Bytes are also written before a call that fails.
+            sender.copied_for_host -= before - flow.copied();
+            self.written += written?;
+        }
+        if flow.spill.is_none() {
+            self.written += self.stream.write_packets(flow, sender)?;
+        }
         // Packets without bytes are given back, too.
         if flow.packets.count < waiting {
             self.sched.unpublished.add_sender(self.guest, sender);
         }
         // Packets in a ring that has stopped are queued again when the ring is back.
-        if self.stream.writable && sender.ring.is_some() && !flow.packets.is_empty() {
+        let may_go_on = sender.ring.is_some() && !flow.packets.is_empty() || flow.spill.is_some();
+        if self.stream.writable && may_go_on {
             self.sched.turns.queue(self.flow, self.connection);
         }
         Ok(())
     }
 
-    /// Queues a credit update to the guest if the guest has asked for it or has filled a quarter of
-    /// the buffer since the last one. After an answer, queues the flow for the program's bytes.
+    /// Queues a credit update to the guest if it is due. After an answer, queues the flow for the
+    /// program's bytes.
     fn update_credit(&mut self, answered: bool) {
         let FlowId { connection: id, from } = self.flow;
-        let flow = &mut self.connection.flows[from];
-        let asked = std::mem::take(&mut flow.pending.credit_request);
-        flow.pending.credit_update = false;
-        flow.window.unread = 0;
-        let sent = flow.window.sent;
-        let is_due = asked || sent.wrapping_sub(self.stream.advertised) >= HOST_BUFFER / 4;
-        let host_side = from.other();
-        if is_due {
-            self.stream.advertised = sent;
-            self.connection.flows[host_side].pending.credit_update = true;
-        }
+        let is_due = self.connection.credit_news(from, &mut self.stream.advertised, HOST_BUFFER);
         if answered || is_due {
-            self.sched.turns.queue(FlowId { connection: id, from: host_side }, self.connection);
+            self.sched.turns.queue(FlowId { connection: id, from: from.other() }, self.connection);
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct GuestDevice {
     /// refused as an absent one.
     pub(crate) peers: HashMap<Cid, GuestIdx>,
     pub(crate) usage: Usage,
-    /// Close what programs on the host send.
+    /// Queues of threads that close the descriptors which programs on the host have sent.
     pub(crate) closing_queues: ClosingQueues,
     /// The stopped transmit ring that the connections belong to. A guest that starts another ring
     /// has started anew.

@@ -169,7 +169,6 @@ impl Guests {
         owner.is_none_or(|guest| self.is(guest, |guest| guest.usage.may_own(&guest.config)))
     }
 
-    /// Counts a connection that was added (`change` is 1) or removed (-1).
     /// Counts bytes out of a ring of a guest.
     pub(crate) fn count_from_ring(&self, guest: GuestIdx, bytes: u64) {
         self.count(guest, SocketWord::TxBytes, bytes);
@@ -185,6 +184,7 @@ impl Guests {
         }
     }
 
+    /// Counts a connection that was added (`change` is 1) or removed (-1).
     pub(crate) fn count_connection(&mut self, connection: &Connection, change: i32) {
         for guest in connection.guests() {
             if let Some(device) = &mut self.devices[guest] {

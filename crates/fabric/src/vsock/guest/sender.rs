@@ -53,6 +53,8 @@ pub(crate) struct Sender {
     pub(crate) slots: PacketSlots,
     /// Number of packets that were taken from the ring and not given back.
     pub(crate) taken: usize,
+    /// Bytes that were copied out of the ring and wait for programs on the host.
+    pub(crate) copied_for_host: usize,
     /// Packets were given back that the guest has not been shown.
     pub(crate) unpublished: bool,
     /// The guest is to be interrupted for packets that it has got back.

@@ -27,7 +27,7 @@ pub(crate) struct HostSockets {
     pub(crate) clients: Clients,
     pub(crate) questions: Questions,
     pub(crate) streams: Streams,
-    /// Buffer for bytes on their way from a program to a guest, used within one turn.
+    /// Buffer for bytes on their way between a socket, a ring and packets, used within one turn.
     pub(crate) buffer: Vec<u8>,
 }
 

@@ -1,7 +1,8 @@
 //! The host's sockets of connections.
 //!
-//! The fabric buffers no bytes: a guest's bytes leave its ring when the socket takes them, and a
-//! program's bytes leave the socket when the guest has a buffer and credit for them.
+//! A guest's bytes leave its ring when the socket takes them. They are copied out of the ring
+//! before only if packets crowd it (`engine/spill.rs`). A program's bytes leave the socket when the
+//! guest has a buffer and credit for them.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,14 +10,14 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
-use taut_api::fabric::{ForeignFd, keep_urgent};
+use taut_api::fabric::{ForeignFd, keep_urgent, peek};
 use taut_virtq::socket_header::{SHUTDOWN_RCV, SHUTDOWN_SEND};
 
 use crate::sys::epoll::{Epoll, EventFlags, Watched, set_nonblocking};
 use crate::vsock::guest::{EventSource, Sender};
-use crate::vsock::proto::{ConnId, Flow};
+use crate::vsock::proto::{ConnId, Flow, Front};
 
-/// Buffer size that the host's side announces: as much may wait in the guest's ring.
+/// Buffer size that the host's side announces: as much may wait in the guest's ring, and out of it.
 pub(crate) const HOST_BUFFER: u32 = 256 << 10;
 /// Most bytes moved in one turn, read or written.
 pub(crate) const MAX_MOVED: usize = 64 << 10;
@@ -78,6 +79,31 @@ impl HostStream {
         if sent == Ok(line.len()) { Ok(()) } else { Err(Broken) }
     }
 
+    /// Writes bytes of a guest that were copied out of its ring, as far as they go before the bytes
+    /// of its channel. Returns the number of bytes.
+    pub(crate) fn write_copied(&mut self, flow: &mut Flow) -> Result<usize, Broken> {
+        let mut written = 0;
+        while self.writable && written < MAX_MOVED {
+            let most = flow.packet_bytes().min((MAX_MOVED - written) as u64) as u32;
+            let Some(spill) = &mut flow.spill else { break };
+            let Some(Front { bytes: [first, _], .. }) = spill.front(most) else { break };
+            if first.is_empty() {
+                break;
+            }
+            let taken = self.write(first)?;
+            if taken == 0 {
+                break;
+            }
+            spill.remove(taken as u32);
+            if spill.is_empty() {
+                flow.spill = None;
+            }
+            flow.on_written_to_host(taken as u32);
+            written += taken;
+        }
+        Ok(written)
+    }
+
     /// Writes the waiting packets of a guest that go before the bytes of its ring, and gives those
     /// back that have been written. Returns the number of bytes.
     pub(crate) fn write_packets(&mut self, flow: &mut Flow, sender: &mut Sender) -> Result<usize, Broken> {
@@ -93,9 +119,7 @@ impl HostStream {
                 match ring.queue.write_to(packet, flow.offset, socket.as_fd()) {
                     Ok(taken) if taken > 0 => {
                         flow.offset += taken as u32;
-                        flow.on_packets_taken(taken as u32);
-                        flow.window.on_delivered(taken as u32);
-                        flow.window.credit.fwd_cnt = flow.window.sent;
+                        flow.on_written_to_host(taken as u32);
                         written += taken;
                     }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -130,6 +154,13 @@ impl HostStream {
                 Ok(_) | Err(_) => return Err(Broken),
             }
         }
+    }
+
+    /// Copies bytes of the program that were not read. Returns how many; `None` if there are none,
+    /// which only a read tells more about.
+    pub(crate) fn peek(&self, buffer: &mut [u8]) -> Option<usize> {
+        let socket = self.socket.as_ref()?;
+        peek(&**socket, buffer).ok().filter(|&count| count > 0)
     }
 
     /// Reads bytes of the program.

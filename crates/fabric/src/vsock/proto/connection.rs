@@ -243,6 +243,12 @@ impl Connection {
         if self.is_between_guests() { flow.promise.outstanding(&flow.window) } else { 0 }
     }
 
+    /// Bytes of a flow that were copied out of its sender's ring and wait for a program on the
+    /// host.
+    pub(crate) fn copied_for_host(&self, from: Side) -> usize {
+        if self.ends[from.other()].party == Party::Host { self.flows[from].copied() } else { 0 }
+    }
+
     /// Tells whether both ends are guests.
     pub(crate) fn is_between_guests(&self) -> bool {
         self.ends.iter().all(|end| matches!(end.party, Party::Guest(_)))

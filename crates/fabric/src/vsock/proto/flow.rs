@@ -145,12 +145,17 @@ impl Flow {
         !self.packets.is_empty() || self.spill.is_some()
     }
 
+    /// Payload bytes that were copied out of the sender's ring and wait for the receiver.
+    #[inline]
+    pub(crate) fn copied(&self) -> usize {
+        self.spill.as_ref().map_or(0, |spill| spill.len())
+    }
+
     /// Payload bytes in packets that are known to wait for the receiver. A fabric that has taken
     /// over does not know of packets in the sender's ring until that is started.
     #[inline]
     pub(crate) fn waiting(&self) -> u64 {
-        self.packets.bytes.saturating_sub(u64::from(self.offset))
-            + self.spill.as_ref().map_or(0, |spill| spill.len() as u64)
+        self.packets.bytes.saturating_sub(u64::from(self.offset)) + self.copied() as u64
     }
 
     /// Payload bytes of the first packet in the sender's ring.
@@ -207,6 +212,13 @@ impl Flow {
         self.window.on_delivered(bytes);
         self.promise.on_delivered(bytes, before, socket_type, pledged);
         self.promise.raise(&self.window, socket_type, pledged);
+    }
+
+    /// Counts payload of packets that a program's socket on the host has taken.
+    pub(crate) fn on_written_to_host(&mut self, bytes: u32) {
+        self.on_packets_taken(bytes);
+        self.window.on_delivered(bytes);
+        self.window.credit.fwd_cnt = self.window.sent;
     }
 
     /// Counts payload of packets that went into a ring of the receiver, whose kernel never sees it.

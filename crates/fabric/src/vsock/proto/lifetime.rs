@@ -88,6 +88,23 @@ impl Connection {
 /// Steps of a connection with the host, or with the fabric itself. That side has no kernel that
 /// speaks the protocol: the fabric speaks it.
 impl Connection {
+    /// Decides whether the guest is told how much of its payload was taken: it has asked for that,
+    /// or it has filled a quarter of the `buffer` since it was told last. `advertised` is the count
+    /// of bytes that it was told then. If it is told, the caller queues the other side's flow.
+    pub(crate) fn credit_news(&mut self, from: Side, advertised: &mut u32, buffer: u32) -> bool {
+        let flow = &mut self.flows[from];
+        let asked = std::mem::take(&mut flow.pending.credit_request);
+        flow.pending.credit_update = false;
+        flow.window.unread = 0;
+        let sent = flow.window.sent;
+        let is_due = asked || sent.wrapping_sub(*advertised) >= buffer / 4;
+        if is_due {
+            *advertised = sent;
+            self.flows[from.other()].pending.credit_update = true;
+        }
+        is_due
+    }
+
     /// Handles the guest's shutdown or reset, after its payload was written to the program's
     /// socket. `writable` tells whether the socket takes more. Returns the shutdown bits for the
     /// socket.

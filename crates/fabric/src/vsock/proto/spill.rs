@@ -1,9 +1,10 @@
 //! Payload that was copied out of its sender's ring, because its receiver takes nothing and the
 //! ring is needed for other connections.
 //!
-//! How much it can be is bounded by what was promised for the receiver ([`Pledged`]): only bytes
-//! that the sender was promised are copied. A promise of 256 KiB may be used for as many records of
-//! one byte. So the end of a record is kept in as few bytes as its payload, or fewer.
+//! How much it can be is bounded by what was promised for a receiving guest ([`Pledged`]), or by
+//! the credit that was given for a program on the host. A promise of 256 KiB may be used for as
+//! many records of one byte. So the end of a record is kept in as few bytes as its payload, or
+//! fewer.
 //!
 //! [`Pledged`]: super::Pledged
 

@@ -1,5 +1,7 @@
 //! One end of a connection that is attached to a channel: the fabric's side of the two rings.
 
+use std::time::Instant;
+
 use taut_queue_pair::memory::Copying;
 use taut_queue_pair::ring::{Consumer, End, Ends, Hostile, Producer};
 use taut_queue_pair::{Channel, layout::Role};
@@ -83,6 +85,8 @@ pub(crate) struct AttachedEnd {
     pub(super) drains: bool,
     /// Tells this use of the channel from others of it.
     pub(crate) number: u64,
+    /// Time of the last patrol.
+    pub(super) patrolled_at: Option<Instant>,
     /// Positions in the rings OUT and IN that patrols have seen.
     patrolled: [Patrolled; 2],
     /// The program may wait for room: more than half of OUT was full at some time since it was last
@@ -104,6 +108,7 @@ impl AttachedEnd {
             is_final: false,
             drains: false,
             number,
+            patrolled_at: None,
             patrolled: Default::default(),
             was_crowded: false,
         }
@@ -120,9 +125,19 @@ impl AttachedEnd {
         is_final: bool,
     ) -> Result<Self, Hostile> {
         let Ends { producer, consumer } = Ends::resume(channel, Role::Fabric, Copying::Library)?;
-        let (out, into) = (consumer, producer);
-        let (drains, patrolled, was_crowded) = (false, Default::default(), true);
-        Ok(Self { out, into, of, control, announced, is_final, drains, number, patrolled, was_crowded })
+        Ok(Self {
+            out: consumer,
+            into: producer,
+            of,
+            control,
+            announced,
+            is_final,
+            drains: false,
+            number,
+            patrolled_at: None,
+            patrolled: Default::default(),
+            was_crowded: true,
+        })
     }
 
     /// Tells whether this side of a connection is attached here.

@@ -18,7 +18,7 @@
 //! | `AttachedEnd::is_final` | no later byte of ring OUT counts | the look after `ended`, a leave |
 //! | `Flow::cut` | bytes were lost | whoever discards them |
 //! | `AttachedEnd::announced` | the program was told of the end | the move of the last byte |
-//! | `Flow::is_read` | the program has read the last byte | the look at its ring IN |
+//! | `Flow::is_read` | the program has read the last byte | the move that finds its ring IN empty |
 //! | `Flow::over` | the receiver's kernel knows of the connection's end | the reset to or from it |
 //!
 //! This layer knows connections only by their numbers. Whoever takes bytes out of a channel, or
@@ -31,7 +31,7 @@ mod control;
 mod fault;
 mod region;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use taut_api::vmci::Cid;
@@ -71,6 +71,8 @@ pub(crate) struct QueuePairs {
     /// Largest number of a use in regions that are gone. The next region of the same guest, or of
     /// another guest with the same index, goes on from it.
     newest: u64,
+    /// The guest of the end that was patrolled last.
+    last_patrolled: Option<GuestIdx>,
 }
 
 /// Tells whether an address is that of the service.
@@ -147,18 +149,32 @@ impl QueuePairs {
         self.regions.values().map(GuestRegion::attached).sum()
     }
 
-    /// At most `most` attached ends, in the order of guests and channels: those behind `last`, or
-    /// the first ones.
-    pub(crate) fn ends_behind(
-        &self,
-        last: Option<(GuestIdx, ChannelIdx)>,
+    /// Takes at most `most` ends to be patrolled, none of which was patrolled less than a `period`
+    /// before `now`. Guests take turns with one end each, so a guest with many ends delays no end
+    /// of a guest with few.
+    pub(crate) fn next_to_patrol(
+        &mut self,
         most: usize,
+        period: Duration,
+        now: Instant,
     ) -> Vec<(GuestIdx, ChannelIdx)> {
-        let is_behind = |guest: GuestIdx| last.is_none_or(|(last, _)| guest >= last);
-        let guests: BTreeSet<_> = self.regions.keys().copied().filter(|&guest| is_behind(guest)).collect();
-        let ends = guests.into_iter().filter_map(|guest| Some((guest, self.regions.get(&guest)?)));
-        let ends = ends.flat_map(|(guest, region)| region.ends().map(move |(channel, _)| (guest, channel)));
-        ends.filter(|&end| last.is_none_or(|last| end > last)).take(most).collect()
+        let mut guests: Vec<_> = self.regions.keys().copied().collect();
+        guests.sort_unstable();
+        let first = guests.partition_point(|&guest| Some(guest) <= self.last_patrolled);
+        guests.rotate_left(first);
+        let mut guests = VecDeque::from(guests);
+        let mut ends = Vec::new();
+        while ends.len() < most
+            && let Some(guest) = guests.pop_front()
+        {
+            let region = self.regions.get_mut(&guest);
+            if let Some(channel) = region.and_then(|region| region.next_to_patrol(period, now)) {
+                ends.push((guest, channel));
+                self.last_patrolled = Some(guest);
+                guests.push_back(guest);
+            }
+        }
+        ends
     }
 }
 

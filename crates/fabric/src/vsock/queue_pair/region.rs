@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use taut_queue_pair::layout::RegionLenError;
@@ -43,6 +44,8 @@ pub(crate) struct GuestRegion {
     free: VecDeque<ChannelIdx>,
     /// Number of the newest use of a channel.
     newest: u64,
+    /// The channel from which on the next end is patrolled.
+    next_patrolled: usize,
 }
 
 /// Reason why memory cannot be a guest's region.
@@ -101,7 +104,8 @@ impl GuestRegion {
         let region = Region::new(Arc::new(memory), geometry)?;
         let channels: Vec<_> = (0..geometry.channels()).map(ChannelIdx).collect();
         let ends = channels.iter().map(|_| None).collect();
-        let mut this = Self { region, file: id, place, ends, free: VecDeque::new(), newest: 0 };
+        let free = VecDeque::new();
+        let mut this = Self { region, file: id, place, ends, free, newest: 0, next_patrolled: 0 };
         // A program that has not noticed yet that an earlier fabric is gone may write into its
         // former channel.
         let (used, unused): (Vec<_>, Vec<_>) = channels.into_iter().partition(|&it| this.was_used(it));
@@ -192,6 +196,21 @@ impl GuestRegion {
     /// All ends that are attached.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (ChannelIdx, &AttachedEnd)> {
         (0..).map(ChannelIdx).zip(&self.ends).filter_map(|(channel, end)| Some((channel, end.as_ref()?)))
+    }
+
+    /// Takes the next end in turn to be patrolled; `None` if there is none, or if it was patrolled
+    /// less than a `period` before `now`. The others were patrolled later.
+    pub(crate) fn next_to_patrol(&mut self, period: Duration, now: Instant) -> Option<ChannelIdx> {
+        let (before, behind) = self.ends.split_at_mut(self.next_patrolled);
+        let behind = (self.next_patrolled..).zip(behind);
+        let (index, end) =
+            behind.chain((0..).zip(before)).find_map(|(index, end)| Some((index, end.as_mut()?)))?;
+        if end.patrolled_at.is_some_and(|at| now.saturating_duration_since(at) < period) {
+            return None;
+        }
+        end.patrolled_at = Some(now);
+        self.next_patrolled = index + 1;
+        Some(ChannelIdx(index as u32))
     }
 
     /// Checks that each channel is either in use or free.

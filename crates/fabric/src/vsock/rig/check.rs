@@ -21,6 +21,8 @@ struct Sum {
     attached: u64,
     /// Promises to those who send to the guest.
     pledged: Pledged,
+    /// Bytes that were copied out of the guest's ring for programs on the host.
+    copied_for_host: usize,
     /// Numbers of the guest's packets that wait.
     waiting: BTreeSet<u16>,
 }
@@ -62,6 +64,7 @@ impl VsockSwitch {
         sum.own += u32::from(connection.owner() == Some(guest));
         sum.pledged.add(connection.outstanding(side.other()), connection.socket_type);
         sum.half_open += u32::from(half_open);
+        sum.copied_for_host += connection.copied_for_host(side);
         if let Some(device) = &self.guests.devices[guest] {
             assert_eq!(device.config.cid, end.address.cid, "another guest's connection");
         }
@@ -123,7 +126,7 @@ impl VsockSwitch {
 
     fn check_guest(&self, guest: GuestIdx, sum: &Sum) {
         let (sender, receiver) = (&self.guests.senders[guest], &self.guests.receivers[guest]);
-        assert_eq!(sender.taken, sum.waiting.len());
+        assert_eq!((sender.taken, sender.copied_for_host), (sum.waiting.len(), sum.copied_for_host));
         assert_eq!([receiver.unpublished, sender.unpublished], self.sched.unpublished.has(guest));
         assert!(sender.taken <= MAX_WAITING_PACKETS && receiver.replies.len() <= MAX_REPLIES);
         if let Some(ring) = &sender.ring {

@@ -26,7 +26,7 @@ pub use self::driver::{Driver, Rings};
 use super::engine::{VsockEvent, VsockSwitch};
 use super::guest::EventSource;
 use super::proto::GuestIdx;
-use super::queue_pair::RegionPlace;
+use super::queue_pair::{GuestRegion, RegionPlace};
 use crate::sys::counters::empty_words;
 use crate::sys::epoll::EventFlags;
 use crate::sys::event_fd::EventFd;
@@ -188,7 +188,10 @@ impl Rig {
         if let Some((file, len)) = &self.regions[guest] {
             let ring_len = Some(Geometry::of(*len).unwrap().ring_len());
             let place = RegionPlace { offset: DATA_OFFSET, len: *len, ring_len };
-            self.switch.set_region(self.ids[guest], file, place).unwrap();
+            let id = self.ids[guest];
+            if !self.switch.has_region(id, file, place) {
+                self.switch.set_region(id, GuestRegion::map(file, place).unwrap());
+            }
         }
     }
 

@@ -3,8 +3,9 @@
 //!
 //! Linux counts the packets that a socket holds, and ends a connection that has some hundreds of
 //! them (since 6.12.92). A receiver with many unread packets is therefore no longer given small
-//! ones one by one: they wait for more of them, but not for long. Records cannot be merged, so a
-//! short one waits until the receiver has read some; Linux tells that after each record.
+//! ones one by one: a flow with less than 1 KiB waits for more, for 1 ms each time. At its turn it
+//! does not wait if it has 32 packets. Records cannot be merged, so a short one waits until the
+//! receiver has read some; Linux tells that after each record.
 //!
 //! Records that wait fill their sender's ring, and the sender's own credit, which its peer may wait
 //! for, is behind them. So they wait only while they may be copied out of the ring
@@ -17,13 +18,14 @@ use crate::vsock::proto::{Flow, PacketSlots, Pledged, SocketType, Source};
 /// A receiver with this many unread packets is no longer given small ones one by one.
 const MANY_UNREAD: u32 = 128;
 /// With payload of this size a receiver's buffer is full before its packets are too many.
-const LARGE: u64 = 1024;
+pub(crate) const LARGE: u64 = 1024;
 /// Linux adds payload of up to this size to the packet before, if that has room.
 const TINY: u32 = 128;
-/// Longest wait of small packets for more, and the interval at which the receiver is asked for its
-/// credit meanwhile.
+/// Wait of small packets for more, however many come meanwhile. The receiver is asked for its
+/// credit when the wait begins.
 const HOLD: Duration = Duration::from_millis(1);
-/// This many packets do not wait: their sender has one ring for all of its connections.
+/// A flow that has this many packets at its turn does not wait: its sender has one ring for all of
+/// its connections.
 const MAX_HELD: u16 = 32;
 
 /// A packet of a record counts as small below this size.
@@ -73,15 +75,29 @@ impl Allowance {
                 (waiting, flow.packet_bytes().min(most.into()) as u32)
             }
         };
-        let is_small = waiting < LARGE.min(most.into());
-        if socket_type == SocketType::Stream && flow.window.unread >= MANY_UNREAD && is_small {
-            let since = *flow.held_since.get_or_insert(now);
-            if now.duration_since(since) < HOLD && flow.packets.count < MAX_HELD {
-                return Self::Hold(now + HOLD);
-            }
-            return Self::Bytes(most.min(TINY));
+        match socket_type {
+            SocketType::Stream => Self::of_stream(flow, waiting, most, now),
+            SocketType::SeqPacket => Self::Bytes(most),
         }
-        Self::Bytes(most)
+    }
+
+    /// Decides how much a byte stream may hand over of `waiting` bytes, if all else allows `most`.
+    #[inline]
+    pub(crate) fn of_stream(flow: &mut Flow, waiting: u64, most: u32, now: Instant) -> Self {
+        if !Self::gathers(flow) || waiting >= LARGE.min(most.into()) {
+            return Self::Bytes(most);
+        }
+        let since = *flow.held_since.get_or_insert(now);
+        if now.duration_since(since) < HOLD && flow.packets.count < MAX_HELD {
+            return Self::Hold(now + HOLD);
+        }
+        Self::Bytes(most.min(TINY))
+    }
+
+    /// Tells whether small packets of a byte stream wait for more of them.
+    #[inline]
+    pub(crate) fn gathers(flow: &Flow) -> bool {
+        flow.window.unread >= MANY_UNREAD
     }
 }
 

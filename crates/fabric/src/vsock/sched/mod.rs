@@ -25,7 +25,7 @@ mod unpublished;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use self::allowance::Allowance;
+pub(crate) use self::allowance::{Allowance, LARGE};
 pub(crate) use self::batch::Batch;
 pub(crate) use self::deferred::Deferred;
 pub(crate) use self::half_open::HalfOpen;

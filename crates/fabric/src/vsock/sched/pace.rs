@@ -8,8 +8,9 @@
 //! Programs that exchange requests and answers write nothing more until they are answered, and a
 //! look every 100 µs would delay each answer. For their flows the fabric waits for a bell at once.
 //!
-//! Receiving guests take turns, and the flows to each guest take turns among themselves, so a guest
-//! with many streams does not delay others.
+//! Moves take turns by receiver: receiving guests take turns, and so do the flows to each guest. So
+//! a guest with many streams does not delay the moves of others. Looks are served in the order in
+//! which they are due, whoever's they are.
 //!
 //! Each flow is at most once in the queue and once in the list of looks. As in [`super::turns`], a
 //! place outlives its connection, and is left out when its turn comes.

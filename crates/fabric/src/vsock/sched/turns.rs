@@ -91,8 +91,8 @@ impl GuestTurns {
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     guests: PerGuest<GuestTurns>,
-    /// Guests for which there may be something to do.
-    busy: Vec<GuestIdx>,
+    /// Guests for which there may be something to do, in the order in which they were marked.
+    busy: VecDeque<GuestIdx>,
     /// Flows with payload for a ring of a guest's, apart from the packets that they have for it.
     pub(crate) pace: Pace,
     /// Flows with something for a program on the host, or for the fabric itself.
@@ -141,7 +141,7 @@ impl Turns {
     #[inline]
     pub(crate) fn mark_busy(&mut self, guest: GuestIdx) {
         if !std::mem::replace(&mut self.guests[guest].listed, true) {
-            self.busy.push(guest);
+            self.busy.push_back(guest);
         }
     }
 
@@ -150,12 +150,12 @@ impl Turns {
         self.busy.len()
     }
 
-    /// Takes a guest out of the list of busy ones.
+    /// Takes the guest out of the list of busy ones that was marked before all others.
     #[inline]
-    pub(crate) fn next_busy(&mut self) -> GuestIdx {
-        let guest = self.busy.swap_remove(0);
+    pub(crate) fn next_busy(&mut self) -> Option<GuestIdx> {
+        let guest = self.busy.pop_front()?;
         self.guests[guest].listed = false;
-        guest
+        Some(guest)
     }
 
     /// The flow whose turn at a guest it is.

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use taut_api::fabric::config::WorkerMode;
+use taut_api::fabric::config::{SocketConfig, WorkerMode};
 use taut_api::fabric::counters::SocketWord;
 use taut_api::fabric::{ForeignFd, PortId};
 use taut_queue_pair::SERVICE_PORT;
@@ -222,6 +222,168 @@ fn a_program_that_does_not_read_delays_only_its_own_connection() {
     }
     assert!(got == pattern(0, sent));
     assert_eq!(rig.drivers[0].outstanding(), 0);
+}
+
+/// Connects a client, which gets the answer of the guest.
+fn connected(rig: &mut Rig, listener: &SocketAddr) -> (UnixStream, Own) {
+    let (mut stream, own) = client(rig, listener);
+    rig.send_control(own, RESPONSE, 0);
+    settle(rig);
+    read(&mut stream);
+    rig.ops(0);
+    (stream, own)
+}
+
+/// Lets time pass until fewer than `most` packets are in the guest's ring. Returns `false` if that
+/// takes too long.
+fn wait_for_room(rig: &mut Rig, most: usize) -> bool {
+    for _ in 0..10 {
+        rig.now += Duration::from_millis(2);
+        rig.settle();
+        rig.check();
+        if rig.drivers[0].outstanding() < most {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn many_small_packets_for_a_program_that_does_not_read_delay_no_other_connection() {
+    const LEN: usize = 512;
+    for upgraded in [false, true] {
+        let mut rig = rig(&[&[]], 4096);
+        let listener = listen(&mut rig);
+        let (mut slow, slow_own) = connected(&mut rig, &listener);
+        let (mut quick, quick_own) = connected(&mut rig, &listener);
+        // The socket takes fewer than 300 of these packets. The guest has credit for 512.
+        let mut sent = 0;
+        while sent < 256 << 10 {
+            rig.write(slow_own, &pattern(sent, LEN));
+            sent += LEN;
+            rig.settle();
+            assert!(wait_for_room(&mut rig, 60), "the ring is full after {sent} bytes");
+        }
+        if upgraded {
+            let sockets = rig.stop_switch();
+            rig.replace_switch(sockets);
+            settle(&mut rig);
+        }
+        rig.write(quick_own, b"quick");
+        settle(&mut rig);
+        assert_eq!(read(&mut quick), b"quick");
+        let mut got = Vec::new();
+        while got.len() < sent {
+            got.extend(read(&mut slow));
+            settle(&mut rig);
+        }
+        assert!(got == pattern(0, sent));
+        rig.check();
+        assert_eq!(rig.drivers[0].outstanding(), 0);
+        rig.write(slow_own, b"and on");
+        settle(&mut rig);
+        assert_eq!(read(&mut slow), b"and on");
+    }
+}
+
+#[test]
+fn what_is_copied_for_programs_that_do_not_read_is_bounded() {
+    const MIB: usize = 1 << 20;
+    let devices = vec![SocketConfig { connections: 100, ..device(3, &[]) }];
+    let rings = Rings { entries: 128, buffer: 4096, payload: 16 << 10, ram: 16 << 20 };
+    let mut rig = Rig::new(devices, rings, WorkerMode::Polling);
+    let listener = listen(&mut rig);
+    let mut programs = Vec::new();
+    let copied = |rig: &Rig| rig.switch.guests.senders[GuestIdx(0)].copied_for_host;
+    // Credit does not stop a hostile guest. It writes on each connection until so many packets stay
+    // in its ring: on the first one until the ring is crowded, on each other one until one more
+    // stays.
+    let mut stay = 32;
+    while stay < 120 {
+        let (program, own) = connected(&mut rig, &listener);
+        programs.push(program);
+        while rig.drivers[0].outstanding() < stay {
+            rig.write(own, &pattern(0, 16 << 10));
+            wait_for_room(&mut rig, stay);
+        }
+        rig.ops(0);
+        stay += 1;
+    }
+    assert!((11 * MIB..=12 * MIB).contains(&copied(&rig)), "{} bytes", copied(&rig));
+    drop(programs);
+    settle(&mut rig);
+    rig.check();
+    assert_eq!((copied(&rig), rig.drivers[0].outstanding()), (0, 0));
+}
+
+/// Linux ends a connection whose receiver holds some hundreds of packets, and adds tiny packets to
+/// the one before.
+#[test]
+fn a_program_that_sends_small_messages_to_a_slow_reader_sends_few_packets() {
+    const LEN: usize = 200;
+    let mut rig = rig(&[&[]], 4096);
+    let listener = listen(&mut rig);
+    let (mut stream, mut own) = connected(&mut rig, &listener);
+    let (mut held, mut last) = (0, 4096);
+    let mut got = Vec::new();
+    let mut take = |rig: &mut Rig| {
+        while let Some((header, bytes)) = rig.drivers[0].inbox.pop_front() {
+            if header.op != RW {
+                continue;
+            }
+            if bytes.len() <= 128 && last + bytes.len() <= 4096 - 44 {
+                last += bytes.len();
+            } else {
+                (held, last) = (held + 1, bytes.len());
+            }
+            got.extend(bytes);
+        }
+        (held, got.len())
+    };
+    let (mut sent, mut taken) = (0, (0, 0));
+    for turn in 0..1000 {
+        stream.write_all(&pattern(turn, LEN)).unwrap();
+        sent += LEN;
+        rig.now += Duration::from_micros(200);
+        rig.settle();
+        taken = take(&mut rig);
+    }
+    for _ in 0..100 {
+        rig.now += Duration::from_millis(1);
+        rig.settle();
+        taken = take(&mut rig);
+    }
+    assert!(taken.0 < 455, "{} packets unread", taken.0);
+    assert_eq!(taken.1, sent, "all bytes arrive");
+    // A reader that has read everything gets the next message at once.
+    own.taken = (b"first bytes".len() + sent) as u32;
+    rig.send_control(own, CREDIT_UPDATE, 0);
+    rig.settle();
+    rig.ops(0);
+    stream.write_all(b"message").unwrap();
+    rig.settle();
+    assert_eq!(rig.read(&mut own), b"message");
+}
+
+#[test]
+fn programs_have_short_turns_where_many_connections_wait() {
+    let mut rig = rig(&[&[]], 64 << 10);
+    let listener = listen(&mut rig);
+    let mut programs: Vec<_> = (0..8).map(|_| connected(&mut rig, &listener)).collect();
+    for (stream, _) in &mut programs {
+        assert!(stream.write(&pattern(0, 60_000)).unwrap() > 32 << 10);
+    }
+    rig.settle();
+    let lens = |ports: u32| {
+        rig.drivers[0]
+            .inbox
+            .iter()
+            .filter(move |(header, _)| header.src_port == ports)
+            .map(|(header, _)| header.len)
+    };
+    for (_, own) in &programs {
+        assert_eq!(lens(own.peer.1).next(), Some(16 << 10));
+    }
 }
 
 #[test]

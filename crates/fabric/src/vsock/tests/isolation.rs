@@ -284,6 +284,27 @@ fn a_guest_that_makes_room_without_a_kick_that_was_seen_is_reported_again() {
     assert_eq!(reports(&mut rig), 1);
 }
 
+#[test]
+fn guests_that_are_answered_by_many_resets_delay_no_other_receiver() {
+    let mut rig = rig(&[&["d"], &["d"], &["d"], &["d"]], 4096);
+    // Between two guests that send all the time, a third one is sent something.
+    let (a, mut b) = rig.connect(1, 3, 5000);
+    let mut got = Vec::new();
+    for round in 0..20 {
+        for flooder in [0, 2] {
+            let (to_nobody, _) = rig.ends(flooder, 3, 6000);
+            (0..64).for_each(|_| rig.write(to_nobody, b""));
+        }
+        rig.write(a, &pattern(round, 1));
+        rig.step();
+        rig.drivers[0].inbox.clear();
+        rig.drivers[2].inbox.clear();
+        got.extend(rig.read(&mut b));
+        assert_eq!(got.len(), round + 1, "another receiver waits");
+    }
+    assert!((0..20).all(|round| got[round..=round] == pattern(round, 1)));
+}
+
 /// Connects two guests of which the second takes nothing, and has packets of the first wait.
 fn starve(rig: &mut Rig) -> Own {
     let (a, _) = rig.connect(0, 1, 5000);

@@ -100,16 +100,16 @@ impl World {
             2 | 3 => consumer.read(&mut out[..count]),
             4 => consumer.peek(numbers.below(2 * RING) as usize, &mut out[..count]),
             5 => {
-                let spans = consumer.spans(count);
-                let done = spans.map(|spans| spans.iter().map(|span| span.read(&mut out)).sum());
-                consumer.skip(done.unwrap_or(0));
-                done
+                let seen = consumer.peek(0, &mut out[..count]);
+                consumer.skip(seen.unwrap_or(0));
+                seen
             }
             6 => {
-                let spans = producer.room_spans(count);
-                let done = spans.map(|spans| spans.iter().map(|span| span.write(&out)).sum());
-                producer.advance(done.unwrap_or(0));
-                done
+                let left = producer.used();
+                left.map(|left| {
+                    producer.copy_back(left, &mut out[..count.min(left as usize)]);
+                    0
+                })
             }
             7 => producer.write_from(&mut self.other.consumer, count),
             8 => self.other.producer.write_from(consumer, count),

@@ -44,8 +44,6 @@ fn bytes_that_are_peeked_stay() {
     assert_eq!((consumer.peek(0, &mut out), &out), (Ok(3), b"abc"));
     assert_eq!((consumer.peek(6, &mut out), &out), (Ok(2), b"ghc"));
     assert_eq!((consumer.peek(8, &mut out), consumer.peek(usize::MAX, &mut out)), (Ok(0), Ok(0)));
-    let spans = consumer.spans(7).unwrap();
-    assert_eq!(spans.map(|span| span.len()), [2, 5]);
     consumer.skip(7);
     let mut out = [MaybeUninit::new(0); 3];
     assert_eq!(consumer.read_uninit(&mut out), Ok(1));
@@ -79,26 +77,6 @@ fn no_more_is_copied_back_than_the_ring_has() {
 }
 
 #[test]
-fn a_span_of_room_is_written_in_place() {
-    let (mut producer, mut consumer) = ends(&channel(8, 6));
-    let [first, second] = producer.room_spans(5).unwrap();
-    assert_eq!((first.write(b"ab"), second.write(b"cde")), (2, 3));
-    producer.advance(5);
-    producer.publish();
-    let mut out = [0; 8];
-    assert_eq!((consumer.read(&mut out), &out[..5]), (Ok(5), &b"abcde"[..]));
-    assert_eq!(producer.room_spans(usize::MAX).unwrap().map(|span| span.len()), [3, 0]);
-}
-
-#[test]
-#[should_panic(expected = "more bytes than there was room for")]
-fn more_than_the_ring_is_never_counted_as_written() {
-    let (mut producer, _consumer) = ends(&channel(8, 0));
-    producer.write(b"a").unwrap();
-    producer.advance(8);
-}
-
-#[test]
 #[should_panic(expected = "more bytes than there were")]
 fn more_than_the_ring_is_never_counted_as_read() {
     let (_producer, mut consumer) = ends(&channel(8, 0));
@@ -118,7 +96,6 @@ fn impossible_positions_are_errors_with_their_values() {
         channel.store(Word::OutTail, tail);
         assert!(producer.room().is_err(), "{tail}");
         assert_eq!(producer.write(&[3]), producer.room().map(|_| 0));
-        assert!(producer.room_spans(1).is_err());
     }
     channel.store(Word::OutTail, 120);
     assert_eq!(producer.room(), positions(110, 120));
@@ -131,7 +108,7 @@ fn impossible_positions_are_errors_with_their_values() {
         channel.store(Word::OutHead, head);
         assert!(consumer.available().is_err(), "{head}");
         assert!(consumer.read(&mut out).is_err() && consumer.peek(0, &mut out).is_err());
-        assert!(consumer.look().is_err() && consumer.free().is_err() && consumer.spans(1).is_err());
+        assert!(consumer.look().is_err() && consumer.free().is_err());
     }
     channel.store(Word::OutHead, 165);
     assert_eq!(consumer.available(), positions(165, 100));

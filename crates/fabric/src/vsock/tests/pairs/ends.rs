@@ -160,6 +160,20 @@ fn the_channel_of_a_program_that_is_gone_is_free_once_its_bytes_have_arrived() {
 }
 
 #[test]
+fn a_program_that_leaves_nothing_behind_leaves_no_time_limit() {
+    let mut rig = rig_with(2, &[0]);
+    for port in 5000..5040 {
+        let (a, _) = connect(&mut rig, 0, 1, port);
+        let mut a = a.attach(&mut rig);
+        rest(&mut rig);
+        a.program().close(&mut rig);
+        a.program().close_control(&mut rig);
+        rest(&mut rig);
+        assert_eq!(rig.switch.pairs.next_drain(), None);
+    }
+}
+
+#[test]
 fn what_a_program_that_is_gone_has_left_is_given_up_after_a_while() {
     for kind in 0..2 {
         let mut rig = rig_with(2, &[0, 1]);

@@ -261,13 +261,45 @@ fn many_ends_are_looked_at_in_parts() {
     for peer in &mut ends {
         peer.program().channel().store(Word::InHead, 9);
     }
-    // The ends of the first guest come first. One fault resets both ends of a connection.
+    // Guests take turns. One fault resets both ends of a connection.
     let faults = |rig: &mut Rig| [0, 1, 2, 3].map(|guest| rig.count(guest, SocketWord::Malformed));
     patrol(&mut rig);
-    assert_eq!(faults(&mut rig), [9, 0, 0, 0]);
+    assert_eq!(faults(&mut rig), [5, 0, 3, 0]);
     rig.now += PERIOD / 2;
     rest(&mut rig);
     assert_eq!(faults(&mut rig), [9, 0, 3, 0]);
+}
+
+#[test]
+fn a_guest_with_few_ends_is_looked_at_in_each_period_beside_others_with_many() {
+    let mut rig = rig_that_sleeps((3..11).map(|cid| with_many_connections(device(cid, &["d"]))).collect());
+    (0..8).for_each(|guest| rig.give_region(guest, REGION));
+    let mut ends = Vec::new();
+    for (first, count) in [(0, 31), (2, 31), (4, 31), (6, 2)] {
+        for port in 5000..5000 + count {
+            let (a, b) = connect(&mut rig, first, first + 1, port);
+            ends.extend([a.attach(&mut rig), b.attach(&mut rig)]);
+        }
+    }
+    patrol(&mut rig);
+    // The ends of a guest with few.
+    for end in [ends.len() - 4, ends.len() - 2] {
+        let faults = |rig: &Rig| rig.count(6, SocketWord::Malformed);
+        let before = faults(&rig);
+        ends[end].program().channel().store(Word::InHead, 9);
+        let mut waited = Duration::ZERO;
+        while faults(&rig) == before {
+            assert!(waited < PERIOD, "nobody looks at the end");
+            rig.now += Patrols::PAUSE;
+            waited += Patrols::PAUSE;
+            rest(&mut rig);
+        }
+    }
+}
+
+/// Raises the limits of a device's connections.
+fn with_many_connections(device: SocketConfig) -> SocketConfig {
+    SocketConfig { connections: 1000, half_open: 1000, ..device }
 }
 
 #[test]

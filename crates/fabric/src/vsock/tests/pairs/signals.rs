@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use taut_virtq::socket_header::{SHUTDOWN, SHUTDOWN_SEND};
+use taut_api::fabric::counters::SocketWord;
+use taut_queue_pair::End;
+use taut_virtq::socket_header::{RST, SHUTDOWN, SHUTDOWN_SEND};
 
 use super::super::rig::*;
 use super::peers::{Peer, connect, stream};
@@ -183,4 +185,52 @@ fn requests_and_answers_are_signalled_at_once() {
         assert_eq!((it.available() as usize, it.signals()), (SOME, 1));
         it.read_all();
     }
+}
+
+/// Connects two attached ends, and has the first one write until there is no room in either ring.
+fn full() -> (Rig, Peer, Peer) {
+    let mut rig = rig_with(2, &[0, 1]);
+    let (a, b) = connect(&mut rig, 0, 1, 5000);
+    let (mut a, b) = (a.attach(&mut rig), b.attach(&mut rig));
+    while a.write(&mut rig, &stream(1, RING)) > 0 {
+        rest(&mut rig);
+    }
+    a.program().take_signals(&mut rig);
+    (rig, a, b)
+}
+
+#[test]
+fn a_thread_that_waits_for_room_is_signalled_once_when_another_one_shuts_down() {
+    for by_word in [false, true] {
+        let (mut rig, mut a, _b) = full();
+        a.program().ends.producer.wait();
+        if by_word {
+            a.program().ends.producer.finish(End::Finished);
+            a.program().bell(&mut rig);
+            rest(&mut rig);
+        }
+        let own = a.program().own;
+        rig.send_control(own, SHUTDOWN, SHUTDOWN_SEND);
+        rest(&mut rig);
+        rig.send_control(own, SHUTDOWN, SHUTDOWN_SEND);
+        rest(&mut rig);
+        assert_eq!(a.program().take_signals(&mut rig), 1, "{by_word}");
+    }
+}
+
+#[test]
+fn further_resets_of_a_peer_signal_nobody() {
+    let (mut rig, mut a, mut b) = full();
+    let own = a.program().own;
+    rig.send_control(own, RST, 0);
+    rest(&mut rig);
+    assert_eq!(a.program().take_signals(&mut rig), 1);
+    b.program().take_signals(&mut rig);
+    for _ in 0..3 {
+        rig.send_control(own, RST, 0);
+        rest(&mut rig);
+    }
+    assert_eq!([&mut a, &mut b].map(|end| end.program().take_signals(&mut rig)), [0, 0]);
+    // The connection was there all the time.
+    assert_eq!(rig.count(1, SocketWord::Connections), 2);
 }
