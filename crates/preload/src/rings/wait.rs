@@ -237,17 +237,17 @@ impl Pair {
 
     /// Records what a poll of the two sockets has shown.
     pub(super) fn saw(&self, control: i16, stream: i16) {
-        if control & libc::POLLNVAL != 0 {
-            self.set(flag::ENDED);
+        if (control | stream) & libc::POLLNVAL != 0 {
+            self.number_is_closed();
         }
         if control & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0 {
             // The next read of signals has to find the end, which causes no further edge.
             self.unread_signals().store(MOST_UNREAD, SeqCst);
         }
-        if control != 0 {
+        if control & !libc::POLLNVAL != 0 {
             self.signalled().store(1, SeqCst);
         }
-        if stream & !libc::POLLIN != 0 {
+        if stream & !(libc::POLLIN | libc::POLLNVAL) != 0 {
             self.set_hung_up();
         }
     }
@@ -269,7 +269,10 @@ impl Pair {
             // With this event only, so that signals do not count.
             let mut polled = [PollFd::from_borrowed_fd(file, PollFlags::RDHUP)];
             if poll(&mut polled, Some(&NOW)).is_ok_and(|count| count > 0) {
-                if is_control {
+                let [polled] = polled;
+                if polled.revents().contains(PollFlags::NVAL) {
+                    self.number_is_closed();
+                } else if is_control {
                     self.set(flag::ENDED);
                 } else {
                     self.set_hung_up();

@@ -216,6 +216,7 @@ same_as_tcp! {
     number_is_watched_again 3..=3;
     number_of_a_lost_listener 2..=2;
     closed_during_connect 1..=1;
+    child_closes_everything_unseen 1..=1;
     children_accept 3..=3;
     child_has_the_connection 1..=1;
     another_program_inherits 3..=3;
@@ -230,6 +231,7 @@ same_as_tcp! {
     accept_is_interrupted 0..=0;
     connect_is_interrupted 0..=0;
     child_of_vfork_executes 2..=2;
+    child_of_vfork_closes_the_instance 1..=1;
     child_by_a_system_call 2..=2;
     request_in_two_writes 1..=1;
     bytes_arrive_without_another_call 1..=1;
