@@ -284,7 +284,8 @@ impl Table {
         }
     }
 
-    /// Counts the accepts of a listener, so that its two sockets take turns.
+    /// Counts the accepts of a listener, so that its two sockets take turns. Of an epoll instance,
+    /// counts the waits for one event, so that the kernel and the rings take turns.
     pub(crate) fn turn(&self, fd: RawFd) -> u32 {
         self.slot(fd).map_or(0, |slot| slot.turn.fetch_add(1, Ordering::Relaxed))
     }

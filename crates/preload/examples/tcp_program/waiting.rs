@@ -91,7 +91,8 @@ fn epoll_of_bytes() {
     let control = |operation, events, data| epoll_ctl(instance, operation, fd, events, data);
     println!("not watched: {:?}", control(libc::EPOLL_CTL_MOD, libc::EPOLLIN, 1).is_err());
     println!("watched: {:?}", control(libc::EPOLL_CTL_ADD, libc::EPOLLIN, 7));
-    println!("watched again: {:?}", control(libc::EPOLL_CTL_ADD, libc::EPOLLIN, 7).is_err());
+    // The refused watch changes nothing.
+    println!("watched again: {:?}", control(libc::EPOLL_CTL_ADD, libc::EPOLLOUT, 6).is_err());
     println!("nothing: {:x?}", epoll_wait(instance, 0));
     server.write_all(b"abc").unwrap();
     println!("bytes: {:x?}", epoll_wait(instance, -1));
@@ -101,6 +102,8 @@ fn epoll_of_bytes() {
     let once = libc::EPOLLIN | libc::EPOLLONESHOT;
     println!("once: {:?}", control(libc::EPOLL_CTL_MOD, once, 9));
     println!("once: {:x?} {:x?}", epoll_wait(instance, -1), epoll_wait(instance, 20));
+    println!("watched again: {:?}", control(libc::EPOLL_CTL_ADD, libc::EPOLLIN, 6).is_err());
+    println!("no second one: {:x?}", epoll_wait(instance, 20));
     println!("once more: {:?} {:x?}", control(libc::EPOLL_CTL_MOD, once, 10), epoll_wait(instance, -1));
     println!("read: {:?}", recv(fd, &mut [0; 8], 0));
     control(libc::EPOLL_CTL_MOD, libc::EPOLLIN | libc::EPOLLRDHUP, 11).unwrap();

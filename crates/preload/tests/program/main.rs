@@ -256,6 +256,7 @@ same_as_tcp! {
     messages_at_once 1..=1;
     one_thread_gets_the_only_event 1..=1;
     one_thread_gets_an_edge 1..=1;
+    one_event_at_a_time 2..=2;
     instances_are_watched 4..=4;
     closed_entries_of_poll 1..=1;
     receives_are_interrupted 1..=1;
