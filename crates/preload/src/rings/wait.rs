@@ -82,6 +82,36 @@ pub(super) fn pause() {
     let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: 100_000 });
 }
 
+/// Pauses in a row of a thread whose turn comes after that of another one.
+#[derive(Debug, Default)]
+pub(super) struct Pauses(u32);
+
+impl Pauses {
+    /// Number of short pauses: some 20 ms.
+    const SHORT: u32 = 200;
+    /// A pause after these.
+    const LONG: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
+    /// Pauses. The other thread may have been cancelled or killed, and then it stays counted as one
+    /// that waits. A thread that was paused many times therefore looks 100 times a second only.
+    ///
+    /// The count of the other thread stays: it may just not have got a processor, and would miss
+    /// its signal if this thread took that.
+    pub(super) fn pause(&mut self) {
+        if self.0 < Self::SHORT {
+            self.0 += 1;
+            pause();
+        } else {
+            let _ = nanosleep(&Self::LONG);
+        }
+    }
+
+    /// Ends the row.
+    pub(super) fn end(&mut self) {
+        self.0 = 0;
+    }
+}
+
 impl Pair {
     /// Counts a thread that waits for a ring. Ended by [`stop_waiting`].
     pub(super) fn start_waiting(&self, direction: Direction) {

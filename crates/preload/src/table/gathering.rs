@@ -100,7 +100,8 @@ impl Table {
     /// Forgets the threads that wait, which a forked child does not have.
     pub(crate) fn nobody_waits(&self) {
         for fd in self.numbers() {
-            if let Some(slot) = self.slot(fd) {
+            // A store would have the kernel copy the page.
+            if let Some(slot) = self.slot(fd).filter(|slot| slot.waiting.load(SeqCst) != 0) {
                 slot.waiting.store(0, SeqCst);
             }
         }

@@ -5,7 +5,7 @@
 pub(crate) const NOT_BY_RINGS: [&str; 1] = ["another_program_inherits"];
 
 /// Scenarios that move bytes, so that connections must get channels.
-pub(crate) const BY_RINGS: [&str; 29] = [
+pub(crate) const BY_RINGS: [&str; 31] = [
     "bulk_and_half_close",
     "flags_of_recv",
     "pieces",
@@ -32,6 +32,8 @@ pub(crate) const BY_RINGS: [&str; 29] = [
     "unused_entries_of_poll",
     "select_beyond_its_usual_size",
     "poll_for_the_end_only",
+    "shutdown_wakes_a_writer",
+    "beside_a_child_that_was_killed",
     "one_event_at_a_time",
     "child_of_vfork_closes_the_instance",
     "child_closes_everything_unseen",

@@ -263,6 +263,8 @@ same_as_tcp! {
     unused_entries_of_poll 1..=1;
     select_beyond_its_usual_size 2..=2;
     poll_for_the_end_only 1..=1;
+    shutdown_wakes_a_writer 1..=1;
+    beside_a_child_that_was_killed 1..=1;
 }
 
 #[test]
