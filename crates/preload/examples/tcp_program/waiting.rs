@@ -322,8 +322,10 @@ fn messages_at_once() {
     while unread(fd) < 11 {
         thread::sleep(Duration::from_millis(1));
     }
-    println!("received: {:?}", recvmmsg(fd, [3, 4, 8], libc::MSG_DONTWAIT));
-    println!("none: {:?}", recvmmsg(fd, [3, 4, 8], libc::MSG_DONTWAIT));
+    println!("received: {:?}", recvmmsg(fd, [3, 4, 8], libc::MSG_DONTWAIT, None));
+    println!("none: {:?}", recvmmsg(fd, [3, 4, 8], libc::MSG_DONTWAIT, None));
+    println!("sent: {}", sendmmsg(client.as_raw_fd(), &[b"four"]));
+    println!("in long: {:?}", recvmmsg(fd, [8, 8, 8], libc::MSG_WAITFORONE, Some(i64::MAX)));
     drop(client);
-    println!("the end: {:?}", recvmmsg(fd, [1, 1, 1], 0).map(|lens| lens.first().copied()));
+    println!("the end: {:?}", recvmmsg(fd, [1, 1, 1], 0, None).map(|lens| lens.first().copied()));
 }

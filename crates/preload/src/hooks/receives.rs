@@ -90,7 +90,7 @@ pub(crate) unsafe extern "C-unwind" fn readv(fd: c_int, parts: *const iovec, cou
         return receiving(fd, || receive().map_or(-1, |received| received.len));
     }
     // SAFETY: as the caller promises.
-    if let Some(count) = unsafe { from_rings(fd, parts, count as usize, 0) } {
+    if let Some(count) = unsafe { from_rings(fd, parts, count as usize, 0, Errno::INVAL) } {
         return count;
     }
     // SAFETY: as the caller promises.

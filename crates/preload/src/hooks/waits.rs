@@ -74,7 +74,7 @@ fn milliseconds(timeout: c_int) -> Option<Duration> {
 ///
 /// # Safety
 /// `timeout` is null or points to a time.
-unsafe fn duration(timeout: *const timespec) -> Option<Duration> {
+pub(super) unsafe fn duration(timeout: *const timespec) -> Option<Duration> {
     if timeout.is_null() {
         return None;
     }

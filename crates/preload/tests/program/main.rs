@@ -223,7 +223,8 @@ same_as_tcp! {
     closed_on_exec 1..=1;
     accepted_by_a_ring 0..=0;
     memory_is_shared 1..=1;
-    message_is_not_sent 2..=2;
+    message_is_not_sent 4..=4;
+    messages_pass_a_connection 2..=2;
     one_process_listens 0..=0;
     // The first clients may come before the server has looked for them.
     processes_accept 150..=200;
