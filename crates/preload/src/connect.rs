@@ -54,10 +54,9 @@ pub(crate) enum Attempt {
 pub(crate) fn again(fd: RawFd) -> Option<Errno> {
     let connection = connection(fd)?;
     if connection.unasked {
-        if owns() {
-            TABLE.set(fd, Held::Connection(Connection { unasked: false, ..connection }));
-        }
-        return None;
+        // Of several threads one gets the result.
+        let is_first = !owns() || TABLE.set_asked(fd, connection.cookie);
+        return (!is_first).then_some(Errno::ISCONN);
     }
     Some(Errno::ISCONN)
 }
