@@ -96,8 +96,9 @@ fn ask(fd: RawFd) -> Result<u32, NotAttached> {
     }
     let granted = Granted::ask(&settings.service, stream, &settings.region, PATIENCE)?;
     let index = granted.channel.index();
+    // If this fails, or there is no number for the control connection, the host takes the channel
+    // back.
     Pair::begin(index, cookie, granted.by_packets).map_err(std::io::Error::from)?;
-    // If there is no number for it, the host takes the channel back.
     let control = hide(granted.control.as_raw_fd(), true).map_err(std::io::Error::from)?;
     TABLE.set_control(fd, Some(control));
     Ok(index)
