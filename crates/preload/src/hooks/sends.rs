@@ -1,6 +1,7 @@
-//! Sends that differ on a VMCI socket: small ones if they are gathered, with an address, with
-//! urgent data, with descriptors, and to a peer that has gone. All others go to the kernel alone.
-//! Those of datagram sockets are in `datagrams`.
+//! Functions that send. A send on a connection with a channel goes through its rings (`by_rings`).
+//! The others differ from the kernel's own call only on a VMCI socket: small ones if they are
+//! gathered (`gathered`), with an address, with urgent data, and to a peer that has gone. Messages
+//! on any socket that pass descriptors prepare these. Sends of datagram sockets are in `datagrams`.
 //!
 //! Kernels before 6.7 send no `SIGPIPE` for `AF_VSOCK`; there this library does.
 
@@ -16,17 +17,12 @@ use self::by_rings::{bytes_to_rings, messages_to_rings, to_rings};
 pub(super) use self::gathered::cleared;
 use self::gathered::{gathered_bytes, gathered_parts};
 use super::datagrams::{self, NOBODY};
-use super::{fail, guard};
+use super::{fail, guard, is_vmci};
 use crate::datagram::find;
-use crate::lookup::connection;
 use crate::say::complain;
 use crate::state::TABLE;
 use crate::sys::{errno, kernel_signals, option, raise_sigpipe, set_errno};
 use crate::{gather, real, rights, rings};
-
-fn is_vmci(fd: c_int) -> bool {
-    TABLE.is_held(fd) && guard(false, || connection(fd).is_some())
-}
 
 /// Refuses urgent data. `AF_VSOCK` has none, and that of a Unix socket would not reach the guest.
 fn is_refused(fd: c_int, flags: c_int) -> bool {

@@ -80,14 +80,16 @@ impl Pair {
         (at(fd).and_then(sockopt::socket_cookie) == Ok(pair.cookie)).then_some(pair)
     }
 
-    /// The same for data calls: the kernel is asked only if the table may be wrong.
+    /// The connection of a descriptor, for data calls. Asks the kernel only while a child of vfork
+    /// may have made the table wrong.
     #[inline]
     pub(super) fn now(fd: RawFd) -> Option<Self> {
         recognise_child();
         if is_in_doubt() { Self::of(fd) } else { Self::known(fd) }
     }
 
-    /// The same without a look at what the descriptor is now.
+    /// The connection of a descriptor as the table has it. Does not ask the kernel what the
+    /// descriptor is now.
     #[inline]
     pub(super) fn known(fd: RawFd) -> Option<Self> {
         let Way::Channel(index) = TABLE.way(fd) else { return None };

@@ -50,7 +50,8 @@ pub(super) enum Armed {
     Ready,
     /// The fabric signals when the ring is ready.
     Asleep,
-    /// Another thread has to take what there is first.
+    /// The other ring is ready, and the thread that waits for it has not run yet. Signals must stay
+    /// unread until it has.
     Busy,
 }
 

@@ -30,7 +30,7 @@ impl Edge {
     /// A thread finds out whether it reports the only event.
     pub(crate) const TAKING: Self = Self(64);
 
-    /// Both.
+    /// The union of two sets of flags.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }

@@ -55,7 +55,8 @@ pub(super) struct Slot {
     pub(super) edge: AtomicU32,
     /// Position of the ring at the last event of that watch.
     pub(super) head: AtomicU32,
-    /// For duplicates, one number for all plus one; 0 for this one. See [`super::Table::root`].
+    /// Number by which all duplicates of this file are known, plus one; 0 for the entry's own
+    /// number. See [`super::Table::root`].
     pub(super) root: AtomicI32,
     /// Calls that have not asked the kernel about it since the last one that has.
     pub(super) skipped: AtomicU32,

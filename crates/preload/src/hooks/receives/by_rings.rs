@@ -50,7 +50,7 @@ pub(super) unsafe fn from_rings(
     })
 }
 
-/// The same for one piece.
+/// Receives into one buffer through the rings of a connection, as [`from_rings`] does.
 ///
 /// # Safety
 /// As for `read`.

@@ -53,7 +53,7 @@ pub(super) unsafe fn to_rings(
     })
 }
 
-/// The same for one piece.
+/// Sends one piece through the rings of a connection, as [`to_rings`] does.
 ///
 /// # Safety
 /// As for `write`.

@@ -50,7 +50,7 @@ unsafe fn epoll(
     result
 }
 
-/// The same for an instance that watches connections with rings.
+/// Waits for the rings of connections and for what else an instance watches.
 ///
 /// # Safety
 /// As for [`epoll`].
