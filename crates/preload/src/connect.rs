@@ -20,14 +20,13 @@ use crate::address;
 use crate::descriptors::duplicates;
 use crate::dial::{Limits, Line, Source, dial};
 use crate::gather;
-use crate::listener::now;
 use crate::lookup::{connection, listener};
 use crate::map::{Map, Peer};
 use crate::options::inherit;
 use crate::rings;
 use crate::say::{complain, tell};
 use crate::state::{TABLE, owns};
-use crate::sys::{Name, at, option, replace, set_option, tcp_state};
+use crate::sys::{Name, at, milliseconds as now, option, replace, set_option, tcp_state};
 use crate::table::{Connection, Held};
 use crate::waiting::Signals;
 use crate::watch;
@@ -54,10 +53,9 @@ pub(crate) enum Attempt {
 pub(crate) fn again(fd: RawFd) -> Option<Errno> {
     let connection = connection(fd)?;
     if connection.unasked {
-        if owns() {
-            TABLE.set(fd, Held::Connection(Connection { unasked: false, ..connection }));
-        }
-        return None;
+        // Of several threads one gets the result.
+        let is_first = !owns() || TABLE.set_asked(fd, connection.cookie);
+        return (!is_first).then_some(Errno::ISCONN);
     }
     Some(Errno::ISCONN)
 }

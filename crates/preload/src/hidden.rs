@@ -1,8 +1,11 @@
 //! Descriptors that the program does not know: the VMCI sockets of its listeners, the control
-//! connections of queue pairs, and the sockets of datagram carriers.
+//! connections of queue pairs, the sockets of datagram carriers, and connections that the program
+//! has closed while gathered bytes wait.
 //!
-//! A program can close one by a system call of its own, and another file may get the number. Each
-//! use therefore compares the socket's cookie with the one in the table.
+//! A program can close one by a system call of its own, and another file may get the number. Uses
+//! therefore compare the socket's cookie with the one in the table. Data calls on a connection with
+//! a queue pair are an exception, since a comparison is a system call: they send and receive bytes
+//! of the control connection by its number alone.
 
 use std::os::fd::{AsRawFd as _, RawFd};
 
@@ -13,7 +16,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::state::{TABLE, owns};
 use crate::sys::{self, at};
-use crate::table::{Edge, Held, Listener, State};
+use crate::table::{Edge, Held, Listener, State, Way};
 
 /// Hidden descriptors have at least this number, or half of the process's limit if that is less.
 ///
@@ -117,7 +120,14 @@ pub(crate) fn closing(fd: RawFd) -> Result<(), Errno> {
         Held::Hidden(_) if is_there(fd) => return Err(Errno::BADF),
         Held::Hidden(_) => lost(fd),
         Held::Listener(listener) => release(fd, listener),
-        Held::Connection(_) => end_control(fd),
+        Held::Connection(_) => {
+            // Before its control connection is closed, so that another thread's call on this number
+            // does not take that for the end of the connection.
+            if owns() && matches!(TABLE.way(fd), Way::Channel(_)) {
+                TABLE.set_way(fd, Way::Refused);
+            }
+            end_control(fd);
+        }
         Held::Nothing => {}
     }
     if TABLE.is_known(fd) && owns() {
@@ -136,7 +146,7 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
 
     use super::*;
-    use crate::table::{Connection, Way};
+    use crate::table::Connection;
 
     #[test]
     fn a_hidden_descriptor_is_neither_attached_nor_gathered_whatever_its_number_was() {

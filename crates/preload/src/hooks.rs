@@ -28,6 +28,7 @@ use libc::{sockaddr, socklen_t};
 use rustix::io::Errno;
 
 use crate::address::{LONGEST, decode, encode};
+use crate::lookup::connection;
 use crate::sys::{guard, set_errno};
 use crate::{adopt, gather, rings, state};
 
@@ -79,6 +80,11 @@ fn before_sharing(fd: c_int) {
     if gather::is_on() {
         guard((), || gather::share(fd));
     }
+}
+
+/// Tells whether a descriptor is a VMCI connection.
+fn is_vmci(fd: c_int) -> bool {
+    state::TABLE.is_held(fd) && guard(false, || connection(fd).is_some())
 }
 
 /// Sets `errno` and returns `-1`.

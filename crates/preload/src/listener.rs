@@ -18,7 +18,6 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use rustix::io::{Errno, FdFlags, fcntl_getfd};
 use rustix::net::{getsockname, listen, sockopt};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::address;
 use crate::hidden::{hide, unhide};
@@ -26,7 +25,7 @@ use crate::map::{Entrance, Map};
 use crate::options::{LISTENER_MARK, set_mark};
 use crate::say::{complain, tell};
 use crate::state::{TABLE, map, owns};
-use crate::sys::{Name, at, option};
+use crate::sys::{Name, at, milliseconds as now, option};
 use crate::table::{Held, Listener, SLOTS, State};
 use crate::watch;
 
@@ -204,7 +203,11 @@ pub(crate) fn arm(fd: RawFd, listener: Listener) -> Listener {
     let armed =
         at(vmci).and_then(|socket| listen(socket, listener.backlog)).and_then(|()| watch::follow(fd, vmci));
     if let Err(error) = armed {
-        stays_tcp(listener, error);
+        let has_it = |now| matches!(now, Held::Listener(now) if now.cookie == listener.cookie && now.vmci == Some(vmci));
+        // Otherwise another thread has just shut the listener down or closed it.
+        if has_it(TABLE.get(fd)) {
+            stays_tcp(listener, error);
+        }
         return Listener { vmci: None, ..listener };
     }
     if owns() {
@@ -288,12 +291,6 @@ pub(crate) fn inherited(fd: RawFd, numbers: &[RawFd], map: &Map) -> Option<Liste
         non_blocking: false,
         retry: 0,
     })
-}
-
-/// The monotonic clock in milliseconds.
-pub(crate) fn now() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
 #[cfg(test)]

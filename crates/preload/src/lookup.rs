@@ -15,7 +15,8 @@ use crate::table::{Connection, Held, Listener};
 pub(crate) fn listener(fd: RawFd) -> Option<Listener> {
     let Held::Listener(listener) = TABLE.get(fd) else { return None };
     if at(fd).and_then(sockopt::socket_cookie) != Ok(listener.cookie) {
-        // Only the entry: the watch of the number may be that of the file which has it now.
+        // Removes the entry only: the number's watch may belong to the file that has the number
+        // now.
         release(fd, listener);
         return None;
     }
@@ -35,7 +36,8 @@ pub(crate) fn connection(fd: RawFd) -> Option<Connection> {
         return Some(connection);
     }
     if owns() {
-        // As above.
+        // Removes the entry only: the number's watch may belong to the file that has the number
+        // now.
         TABLE.set(fd, Held::Nothing);
     }
     None

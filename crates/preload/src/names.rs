@@ -11,7 +11,7 @@ use crate::lookup::connection;
 use crate::map::HOST_CID;
 use crate::state::{TABLE, map, owns};
 use crate::sys::{Name, at};
-use crate::table::{Connection, Held};
+use crate::table::Connection;
 
 /// The address of the peer, if this is a VMCI connection.
 pub(crate) fn peer(fd: RawFd) -> Option<SocketAddr> {
@@ -34,8 +34,8 @@ pub(crate) fn local_of(fd: RawFd, connection: Connection) -> SocketAddr {
         map().and_then(|map| map.local(peer)).or_else(|| towards(peer)).filter(|ip| v6 || ip.is_ipv4());
     let ip = chosen.unwrap_or_else(|| IpAddr::V4(made_up(own_cid(fd))));
     let local = SocketAddr::new(shown(ip, v6), connection.local.port());
-    if TABLE.may_be_connected(fd) && owns() {
-        TABLE.set(fd, Held::Connection(Connection { local, ..connection }));
+    if owns() {
+        TABLE.set_local(fd, connection.cookie, local);
     }
     local
 }

@@ -33,7 +33,8 @@ fn passed(mut control: &[u8]) -> impl Iterator<Item = RawFd> {
 }
 
 /// Gives up the VMCI ports of listeners that are about to be passed, so that the receiver can have
-/// them. Returns true if there was one. Sends what connections have gathered.
+/// them. Returns true if there was one. Sends what connections have gathered, and has them leave
+/// their channels.
 pub(crate) fn pass(control: &[u8]) -> bool {
     let mut any = false;
     for fd in passed(control) {

@@ -1,6 +1,7 @@
 //! System calls for which rustix has no safe form: on descriptors given by number, with `AF_VSOCK`
-//! addresses, on options given by number. They do not use the C library's functions, so they never
-//! enter the library's own hooks.
+//! addresses, on options given by number. They do not enter this library's own hooks, with one
+//! exception: `faults` asks for the program's signal handlers by `sigaction`, whose hook answers as
+//! it answers the program.
 #![allow(unsafe_code, reason = "descriptors by number and options by number")]
 
 mod blocked;
@@ -29,7 +30,9 @@ pub(crate) use blocked::{Blocked, first_handler};
 pub(crate) use deferred::{
     Directly, Handled, Handling, Undisturbed, defer, defer_signals, restarts, thread_is_new,
 };
-pub(crate) use faults::{FAULTS, are_faults_handled, faults_are_handled, look_for_fault_handlers};
+pub(crate) use faults::{
+    FAULTS, OF_INSTRUCTIONS, are_faults_handled, faults_are_handled, look_for_fault_handlers,
+};
 pub(crate) use peek::{MOST_COUNTED, count_unread};
 pub(crate) use pieces::{Pieces, Room};
 pub(crate) use shared::{Lock, Locked, Record, process_is_new, records};

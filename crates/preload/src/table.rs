@@ -4,10 +4,12 @@
 //!
 //! An entry is written before the program can use the number (before connect, listen or accept
 //! return) or after it has given up the number (before the close). A correct program therefore
-//! never reads a half-written entry. A program may close a descriptor without the library noticing,
-//! by `fclose` or a system call of its own. Users of an entry therefore compare the socket's
-//! cookie, which the kernel never reuses. The parts of a listener that its threads change are one
-//! word with bits of that cookie, so a late change never meets the next socket of the number.
+//! never reads a half-written entry. Later changes of a connection concern its flags, which are one
+//! word, and its local address, which all threads set to the same value. A program may close a
+//! descriptor without the library noticing, by `fclose` or a system call of its own. Users of an
+//! entry therefore compare the socket's cookie, which the kernel never reuses. The parts of a
+//! listener that its threads change are one word with bits of that cookie, so a late change never
+//! meets the next socket of the number.
 
 mod edge;
 mod gathering;
@@ -23,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub(crate) use edge::Edge;
 use edge::Numbers;
-use slot::{CONNECTION, DUPLICATED, HIDDEN, INSTANCE, LISTENER, NOTHING, Slot};
+use slot::{CONNECTION, DUPLICATED, HIDDEN, INSTANCE, LISTENER, NO_DELAY, NOTHING, Slot, UNASKED};
 pub(crate) use state::State;
 use waited::Waited;
 pub(crate) use way::Way;
@@ -188,8 +190,8 @@ impl Table {
                     cookie,
                     peer: address([p0, p1, p2]),
                     local: address([l0, l1, l2]),
-                    no_delay: flags & 1 != 0,
-                    unasked: flags & 2 != 0,
+                    no_delay: flags & NO_DELAY != 0,
+                    unasked: flags & UNASKED != 0,
                 })
             }
             LISTENER => {
@@ -221,7 +223,8 @@ impl Table {
             Held::Connection(it) => {
                 let [p0, p1, p2] = words(it.peer);
                 let [l0, l1, l2] = words(it.local);
-                let flags = u64::from(it.no_delay) | u64::from(it.unasked) << 1;
+                let flag = |set, flag| if set { flag } else { 0 };
+                let flags = flag(it.no_delay, NO_DELAY) | flag(it.unasked, UNASKED);
                 slot.set(CONNECTION, [it.cookie, p0, p1, p2, l0, l1, l2, flags], 0);
             }
             Held::Listener(it) => {
@@ -236,6 +239,41 @@ impl Table {
         }
         self.end.fetch_max((fd as u32).saturating_add(1), Ordering::Relaxed);
         true
+    }
+
+    /// The entry of the connection with this cookie.
+    fn connection(&self, fd: RawFd, cookie: u64) -> Option<&Slot> {
+        let slot = self.slot(fd)?;
+        (slot.kind.load(Ordering::Acquire) == CONNECTION && slot.cookie() == cookie).then_some(slot)
+    }
+
+    /// Records whether the program has set `TCP_NODELAY` of the connection with this cookie.
+    pub(crate) fn set_no_delay(&self, fd: RawFd, cookie: u64, on: bool) {
+        let Some(slot) = self.connection(fd, cookie) else { return };
+        let [.., flags] = &slot.words;
+        if on {
+            flags.fetch_or(NO_DELAY, Ordering::Relaxed);
+        } else {
+            flags.fetch_and(!NO_DELAY, Ordering::Relaxed);
+        }
+    }
+
+    /// Records that the program has asked for the result of the connect that made the connection
+    /// with this cookie. Returns false if it had asked before.
+    pub(crate) fn set_asked(&self, fd: RawFd, cookie: u64) -> bool {
+        self.connection(fd, cookie).is_some_and(|slot| {
+            let [.., flags] = &slot.words;
+            flags.fetch_and(!UNASKED, Ordering::Relaxed) & UNASKED != 0
+        })
+    }
+
+    /// Sets the local address of the connection with this cookie.
+    pub(crate) fn set_local(&self, fd: RawFd, cookie: u64, local: SocketAddr) {
+        let Some(slot) = self.connection(fd, cookie) else { return };
+        let [_, _, _, _, parts @ .., _] = &slot.words;
+        for (part, word) in parts.iter().zip(words(local)) {
+            part.store(word, Ordering::Relaxed);
+        }
     }
 
     /// Changes the state of the listener with this cookie. Returns the state before; `None` if the
@@ -284,7 +322,8 @@ impl Table {
         }
     }
 
-    /// Counts the accepts of a listener, so that its two sockets take turns.
+    /// Counts the accepts of a listener, so that its two sockets take turns. Of an epoll instance,
+    /// counts the waits for one event, so that the kernel and the rings take turns.
     pub(crate) fn turn(&self, fd: RawFd) -> u32 {
         self.slot(fd).map_or(0, |slot| slot.turn.fetch_add(1, Ordering::Relaxed))
     }

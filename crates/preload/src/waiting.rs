@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use crate::sys::OF_INSTRUCTIONS;
 use crate::{real, sys};
 
 /// Most descriptors of one wait.
@@ -216,9 +217,7 @@ impl Handlers {
                 all.restarting |= bit;
             }
         }
-        // These come from the program's own instructions, and the kernel ends a program that blocks
-        // them.
-        for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS] {
+        for signal in OF_INSTRUCTIONS {
             all.interrupting &= !(1 << (signal - 1));
             all.restarting &= !(1 << (signal - 1));
         }

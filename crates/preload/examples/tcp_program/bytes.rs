@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::calls::{
-    HANDLED, handle, pipe, poll, raw_close, recv, send, sendfile, sendmsg, sendto, splice, tcp_state, unread,
-    write,
+    HANDLED, Pieces, handle, pipe, poll, raw_close, recv, send, sendfile, sendmsg, sendto, splice, tcp_state,
+    unread, write,
 };
 use crate::{Scenario, pair};
 
@@ -72,6 +72,16 @@ fn pieces() {
         "writev: {:?}",
         client.write_vectored(&[IoSlice::new(b"four "), IoSlice::new(b"five")]).unwrap()
     );
+    println!("there: {:#x}", poll(server.as_raw_fd(), libc::POLLIN, -1));
+    for (call, fd) in [
+        (Pieces::Write, fd),
+        (Pieces::Send, fd),
+        (Pieces::Read, server.as_raw_fd()),
+        (Pieces::Receive, server.as_raw_fd()),
+    ] {
+        let [none, few, too_many] = [0, 3, 1025].map(|count| call.empty(fd, count));
+        println!("{call:?} of empty pieces: {none:?} {few:?} {too_many:?}");
+    }
     client.shutdown(Shutdown::Write).unwrap();
     let mut all = String::new();
     server.read_to_string(&mut all).unwrap();

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 pub(crate) use alarms::with_alarms;
-pub(crate) use messages::{pass, receive_descriptor};
+pub(crate) use messages::{Pieces, pass, pass_at_once, receive_descriptor};
 pub(crate) use processes::{
     HANDLED, block, handle, in_child, in_vfork_child, kill, start_child, start_child_by_system_call,
     wait_child,

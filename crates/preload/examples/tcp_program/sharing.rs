@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use crate::Scenario;
 use crate::calls::{
-    accept4, bind, fcntl, kill, listen, pass, pipe, poll, socket, start_child, wait_child, write,
+    accept4, bind, fcntl, kill, listen, pass, pass_at_once, pipe, poll, receive_descriptor, recv, socket,
+    start_child, wait_child, write,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("one_process_listens", one_process_listens),
     ("processes_accept", processes_accept),
     ("message_is_not_sent", message_is_not_sent),
+    ("messages_pass_a_connection", messages_pass_a_connection),
 ];
 
 fn bound() -> (OwnedFd, SocketAddr) {
@@ -72,14 +74,31 @@ fn processes_accept() {
 
 /// A listener is passed in a message that cannot be sent.
 fn message_is_not_sent() {
-    let (listener, address) = crate::listener();
-    let other = listener.try_clone().unwrap();
-    let nowhere = UnixDatagram::unbound().unwrap();
-    println!("pass: {:?}", pass(nowhere.as_raw_fd(), listener.as_raw_fd()));
-    for listener in [listener, other] {
-        println!("nobody: {:#x}", poll(listener.as_raw_fd(), libc::POLLIN, 0));
-        let _client = TcpStream::connect(address).unwrap();
-        println!("accept: {}", listener.accept().is_ok());
+    for pass in [pass, pass_at_once] {
+        let (listener, address) = crate::listener();
+        let other = listener.try_clone().unwrap();
+        let nowhere = UnixDatagram::unbound().unwrap();
+        println!("pass: {:?}", pass(nowhere.as_raw_fd(), listener.as_raw_fd()));
+        for listener in [listener, other] {
+            println!("nobody: {:#x}", poll(listener.as_raw_fd(), libc::POLLIN, 0));
+            let _client = TcpStream::connect(address).unwrap();
+            println!("accept: {}", listener.accept().is_ok());
+        }
+    }
+}
+
+/// A connection that has moved bytes is passed, and its receiver goes on.
+fn messages_pass_a_connection() {
+    for pass in [pass, pass_at_once] {
+        let (client, mut server) = crate::pair();
+        server.write_all(b"1").unwrap();
+        println!("read: {:?}", recv(client.as_raw_fd(), &mut [0; 8], 0));
+        let (here, there) = UnixDatagram::pair().unwrap();
+        println!("pass: {:?}", pass(here.as_raw_fd(), client.as_raw_fd()));
+        let received = receive_descriptor(there.as_raw_fd()).unwrap();
+        server.write_all(b"for the receiver").unwrap();
+        println!("bytes: {:#x}", poll(received.as_raw_fd(), libc::POLLIN, 10_000));
+        println!("read: {:?}", recv(received.as_raw_fd(), &mut [0; 16], 0));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Numbers that become other files, in ways that the library does not see or while it waits.
 #![allow(unsafe_code, reason = "locks by fcntl")]
 
+use std::io::Write as _;
 use std::mem::zeroed;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -8,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::calls::{
-    answer, close, connect, dup, epoll, epoll_ctl, epoll_wait, fcntl, in_child, owned, peer_ip, raw_close,
-    socket,
+    answer, close, connect, dup, epoll, epoll_ctl, epoll_wait, fcntl, in_child, owned, peer_ip, poll,
+    raw_close, recv, socket, write,
 };
 use crate::{Scenario, listen_at, listener, pair, reserved};
 
@@ -18,6 +19,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("number_is_watched_again", number_is_watched_again),
     ("number_of_a_lost_listener", number_of_a_lost_listener),
     ("closed_during_connect", closed_during_connect),
+    ("child_closes_everything_unseen", child_closes_everything_unseen),
 ];
 
 fn lock(kind: i32) -> libc::flock {
@@ -100,4 +102,23 @@ fn closed_during_connect() {
     println!("the same number: {}", other.as_raw_fd() == number);
     let _ = connecting.join().unwrap();
     println!("peer: {:?}", peer_ip(number));
+}
+
+/// A child closes its descriptors by a system call, and waits for one of them. Its parent goes on.
+fn child_closes_everything_unseen() {
+    let (client, mut server) = pair();
+    let fd = client.as_raw_fd();
+    server.write_all(b"1").unwrap();
+    println!("read: {:?}", recv(fd, &mut [0; 8], 0));
+    let code = in_child(|| {
+        // SAFETY: takes numbers. The child uses none of them as open ones.
+        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+        let events = poll(fd, libc::POLLIN, 10_000);
+        u8::from(events == libc::POLLNVAL && recv(fd, &mut [0; 8], 0) == Err("EBADF".to_owned()))
+    });
+    println!("child: {code}");
+    server.write_all(b"later").unwrap();
+    println!("read: {:?}", recv(fd, &mut [0; 8], 0));
+    println!("write: {:?}", write(fd, b"back"));
+    println!("read: {:?}", recv(server.as_raw_fd(), &mut [0; 8], 0));
 }

@@ -3,11 +3,13 @@
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
 use crate::calls::{
-    block, epoll, epoll_ctl, epoll_wait, handle, in_child, poll, receive_timeout, recv, recvmmsg,
+    block, epoll, epoll_ctl, epoll_wait, handle, in_child, kill, poll, receive_timeout, recv, recvmmsg,
     select_readable, send, send_timeout, sendmmsg, start_child, unread, wait_child, with_alarms,
 };
 use crate::{Scenario, pair};
@@ -22,6 +24,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("two_threads_wait_for_one_connection", two_threads_wait_for_one_connection),
     ("messages_at_once", messages_at_once),
     ("poll_for_the_end_only", poll_for_the_end_only),
+    ("shutdown_wakes_a_writer", shutdown_wakes_a_writer),
+    ("beside_a_child_that_was_killed", beside_a_child_that_was_killed),
 ];
 
 const ALL: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
@@ -91,7 +95,8 @@ fn epoll_of_bytes() {
     let control = |operation, events, data| epoll_ctl(instance, operation, fd, events, data);
     println!("not watched: {:?}", control(libc::EPOLL_CTL_MOD, libc::EPOLLIN, 1).is_err());
     println!("watched: {:?}", control(libc::EPOLL_CTL_ADD, libc::EPOLLIN, 7));
-    println!("watched again: {:?}", control(libc::EPOLL_CTL_ADD, libc::EPOLLIN, 7).is_err());
+    // The refused watch changes nothing.
+    println!("watched again: {:?}", control(libc::EPOLL_CTL_ADD, libc::EPOLLOUT, 6).is_err());
     println!("nothing: {:x?}", epoll_wait(instance, 0));
     server.write_all(b"abc").unwrap();
     println!("bytes: {:x?}", epoll_wait(instance, -1));
@@ -101,6 +106,8 @@ fn epoll_of_bytes() {
     let once = libc::EPOLLIN | libc::EPOLLONESHOT;
     println!("once: {:?}", control(libc::EPOLL_CTL_MOD, once, 9));
     println!("once: {:x?} {:x?}", epoll_wait(instance, -1), epoll_wait(instance, 20));
+    println!("watched again: {:?}", control(libc::EPOLL_CTL_ADD, libc::EPOLLIN, 6).is_err());
+    println!("no second one: {:x?}", epoll_wait(instance, 20));
     println!("once more: {:?} {:x?}", control(libc::EPOLL_CTL_MOD, once, 10), epoll_wait(instance, -1));
     println!("read: {:?}", recv(fd, &mut [0; 8], 0));
     control(libc::EPOLL_CTL_MOD, libc::EPOLLIN | libc::EPOLLRDHUP, 11).unwrap();
@@ -264,6 +271,49 @@ fn two_threads_wait_for_one_connection() {
     echo.join().unwrap();
 }
 
+/// A thread waits for room, and another one shuts down the same direction.
+fn shutdown_wakes_a_writer() {
+    let (client, _server) = pair();
+    let written = AtomicUsize::new(0);
+    let (mut writing, written) = (&client, &written);
+    thread::scope(|scope| {
+        let writer = scope.spawn(move || {
+            loop {
+                match writing.write(&[7; 10_000]) {
+                    Ok(count) => written.fetch_add(count, Relaxed),
+                    Err(error) => return error.kind(),
+                };
+            }
+        });
+        // Buffers between both ends fill up with delay.
+        let mut before = 0;
+        while before == 0 || before != written.load(Relaxed) {
+            before = written.load(Relaxed);
+            thread::sleep(Duration::from_millis(200));
+        }
+        println!("shut down: {:?}", client.shutdown(Shutdown::Write));
+        println!("woken: {:?}", writer.join().unwrap());
+    });
+}
+
+/// A child is killed while it waits for bytes. Its parent waits for room.
+fn beside_a_child_that_was_killed() {
+    let (client, mut server) = pair();
+    let fd = client.as_raw_fd();
+    server.write_all(b"1").unwrap();
+    println!("read: {:?}", recv(fd, &mut [0; 8], 0));
+    let child = start_child(|| u8::from(recv(fd, &mut [0; 8], 0).is_ok()));
+    thread::sleep(Duration::from_millis(100));
+    kill(child, libc::SIGKILL);
+    println!("child: {}", wait_child(child));
+    server.write_all(b"unread").unwrap();
+    println!("bytes: {:#x}", poll(fd, libc::POLLIN, -1));
+    send_timeout(fd, 300);
+    let full = (0..100_000).find_map(|_| (&client).write(&[7; 10_000]).err());
+    println!("in time: {:?}", full.map(|error| error.kind()));
+    println!("read: {:?}", recv(fd, &mut [0; 8], 0));
+}
+
 fn messages_at_once() {
     let (client, server) = pair();
     println!("sent: {}", sendmmsg(client.as_raw_fd(), &[b"one", b"two", b"three"]));
@@ -272,8 +322,10 @@ fn messages_at_once() {
     while unread(fd) < 11 {
         thread::sleep(Duration::from_millis(1));
     }
-    println!("received: {:?}", recvmmsg(fd, [3, 4, 8], libc::MSG_DONTWAIT));
-    println!("none: {:?}", recvmmsg(fd, [3, 4, 8], libc::MSG_DONTWAIT));
+    println!("received: {:?}", recvmmsg(fd, [3, 4, 8], libc::MSG_DONTWAIT, None));
+    println!("none: {:?}", recvmmsg(fd, [3, 4, 8], libc::MSG_DONTWAIT, None));
+    println!("sent: {}", sendmmsg(client.as_raw_fd(), &[b"four"]));
+    println!("in long: {:?}", recvmmsg(fd, [8, 8, 8], libc::MSG_WAITFORONE, Some(i64::MAX)));
     drop(client);
-    println!("the end: {:?}", recvmmsg(fd, [1, 1, 1], 0).map(|lens| lens.first().copied()));
+    println!("the end: {:?}", recvmmsg(fd, [1, 1, 1], 0, None).map(|lens| lens.first().copied()));
 }

@@ -8,13 +8,14 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::Duration;
 
-use crate::calls::{answer, epoll, epoll_ctl, epoll_wait, fcntl, pipe, poll, recv, select_readable};
+use crate::calls::{answer, epoll, epoll_ctl, epoll_wait, fcntl, pipe, poll, recv, select_readable, write};
 use crate::limits::allow;
 use crate::{Scenario, pair};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("one_thread_gets_the_only_event", one_thread_gets_the_only_event),
     ("one_thread_gets_an_edge", one_thread_gets_an_edge),
+    ("one_event_at_a_time", one_event_at_a_time),
     ("instances_are_watched", instances_are_watched),
     ("unused_entries_of_poll", unused_entries_of_poll),
     ("closed_entries_of_poll", closed_entries_of_poll),
@@ -74,6 +75,38 @@ fn one_thread_gets_the_only_event() {
 fn one_thread_gets_an_edge() {
     let (found, together) = count_events(libc::EPOLLIN | libc::EPOLLET, |_, _| {});
     println!("{found} events, {together} at once");
+}
+
+/// Each call has room for one event, and three descriptors always have one: two connections, whose
+/// numbers are both even or both odd, and a pipe.
+fn one_event_at_a_time() {
+    const CALLS: usize = 64;
+    let (here, there) = (pair(), pair());
+    let (reading, writing) = pipe();
+    write(writing.as_raw_fd(), b"1").unwrap();
+    for (name, receiving, sending) in [
+        ("clients", [&here.0, &there.0], [&here.1, &there.1]),
+        ("servers", [&here.1, &there.1], [&here.0, &there.0]),
+    ] {
+        let all = [receiving[0].as_raw_fd(), receiving[1].as_raw_fd(), reading.as_raw_fd()];
+        assert_eq!((all[0] - all[1]) % 2, 0);
+        let instance = epoll();
+        for fd in all {
+            epoll_ctl(instance.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, fd as u64).unwrap();
+        }
+        for mut end in sending {
+            end.write_all(b"1").unwrap();
+        }
+        for end in receiving {
+            println!("{name}: {:#x}", poll(end.as_raw_fd(), libc::POLLIN, -1));
+        }
+        let mut found = [0; 3];
+        for _ in 0..CALLS {
+            let (_, data) = epoll_wait(instance.as_raw_fd(), -1).unwrap();
+            found[all.iter().position(|fd| *fd as u64 == data).unwrap()] += 1;
+        }
+        println!("{name}: {}", found.iter().all(|count| *count >= CALLS / 8));
+    }
 }
 
 /// An instance watches connections, and `poll`, `select` or another instance watch that one.

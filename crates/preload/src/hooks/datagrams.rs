@@ -169,6 +169,10 @@ pub(super) unsafe fn receive(
     (parts, count): (*const iovec, usize),
     flags: c_int,
 ) -> Option<Received> {
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        // There are no errors in its queue.
+        return fail_receive(Errno::AGAIN);
+    }
     let mut header = [0; HEADER];
     // SAFETY: as the caller promises.
     let mut all = match unsafe { behind(from_mut(&mut header), parts, count) } {
@@ -177,7 +181,7 @@ pub(super) unsafe fn receive(
     };
     let mut message = message(all.items_mut());
     // SAFETY: the message and its parts are this frame's; the program's parts are as it promises.
-    let received = unsafe { real::recvmsg(fd, from_mut(&mut message), flags & !libc::MSG_ERRQUEUE) };
+    let received = unsafe { real::recvmsg(fd, from_mut(&mut message), flags) };
     let error = errno();
     drop(ManuallyDrop::into_inner(all));
     match usize::try_from(received) {
@@ -291,3 +295,24 @@ fn each(count: c_uint, mut one: impl FnMut(usize) -> bool) -> c_int {
 
 /// No address, for [`send`].
 pub(super) const NOBODY: (*const sockaddr, socklen_t) = (null(), 0);
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    #[test]
+    fn a_look_at_the_queue_of_errors_takes_no_datagram() {
+        let (here, there) = UnixDatagram::pair().unwrap();
+        there.send(&[0; HEADER + 2]).unwrap();
+        let mut room = [0u8; 8];
+        let part = iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+        // SAFETY: one part, this frame's.
+        let receive = |flags| unsafe { receive(here.as_raw_fd(), (&raw const part, 1), flags) };
+        assert!(receive(libc::MSG_ERRQUEUE).is_none());
+        assert_eq!(errno(), Errno::AGAIN);
+        assert_eq!(receive(libc::MSG_DONTWAIT).map(|received| received.len), Some(2));
+    }
+}

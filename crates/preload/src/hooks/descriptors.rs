@@ -41,7 +41,7 @@ pub(crate) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     result
 }
 
-/// `close_range(2)`: spares the hidden descriptors of listeners outside the range.
+/// `close_range(2)`: spares all hidden descriptors whose owners are not closed.
 ///
 /// # Safety
 /// As the C library's.

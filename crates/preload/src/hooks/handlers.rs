@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use libc::sighandler_t;
 
 use super::guard;
-use crate::sys::{Directly, FAULTS, Handling, defer, faults_are_handled, restarts};
+use crate::sys::{Directly, FAULTS, Handling, OF_INSTRUCTIONS, defer, faults_are_handled, restarts};
 use crate::{gather, real, waiting};
 
 /// Prepares that the program handles a signal, unless it is one of its own instructions.
@@ -15,8 +15,7 @@ fn before_handling(signal: c_int, handler: sighandler_t) {
     if is_handler && FAULTS.contains(&signal) {
         faults_are_handled();
     }
-    let own = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
-    if is_handler && !own.contains(&signal) {
+    if is_handler && !OF_INSTRUCTIONS.contains(&signal) {
         if gather::is_on() {
             guard((), gather::handles_signals);
         } else {

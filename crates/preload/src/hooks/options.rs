@@ -124,7 +124,7 @@ pub(crate) unsafe extern "C" fn setsockopt(
             Set::NoDelay => {
                 let Some(number) = number() else { return fail(Errno::INVAL) };
                 if owns() {
-                    TABLE.set(fd, Held::Connection(Connection { no_delay: number != 0, ..connection }));
+                    TABLE.set_no_delay(fd, connection.cookie, number != 0);
                 }
                 if number != 0 && gather::is_on() {
                     guard((), || gather::flush(fd));

@@ -1,5 +1,6 @@
-//! Functions that end the process, replace its program or start others. All gathered bytes are sent
-//! before. Each function only does that, and then calls the C library's.
+//! Functions that end the process, replace its program or start others. Before the C library's
+//! function runs, gathered bytes are sent, and connections that the next program may inherit leave
+//! their channels.
 
 use std::ffi::{c_char, c_int, c_void};
 

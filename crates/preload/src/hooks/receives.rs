@@ -1,6 +1,8 @@
-//! Receives that differ on a VMCI socket: with an address, with `MSG_TRUNC`, with `MSG_PEEK` and
-//! `MSG_WAITALL` together, with descriptors. All others go to the kernel alone. Before a receive of
-//! any kind waits, gathered bytes are sent. `datagrams` receives from datagram sockets.
+//! Functions that receive. A receive on a connection with a channel takes its bytes from the rings
+//! (`by_rings`). The others differ from the kernel's own call only on a VMCI socket: with an
+//! address, with `MSG_TRUNC`, with `MSG_PEEK` and `MSG_WAITALL` together (`special`). Descriptors
+//! that come in messages are examined. Before a receive of any kind waits, gathered bytes are sent.
+//! `datagrams` receives from datagram sockets.
 
 mod by_rings;
 mod special;
@@ -12,19 +14,14 @@ use rustix::io::Errno;
 
 use self::by_rings::{bytes_from_rings, from_rings, message_from_rings, messages_from_rings};
 use self::special::{room, special};
-use super::{datagrams, fail, guard};
+use super::{datagrams, fail, guard, is_vmci};
 use crate::datagram::find;
-use crate::lookup::connection;
-use crate::state::{TABLE, map};
+use crate::state::map;
 use crate::{gather, real, rights, rings};
 
 const PEEK_ALL: c_int = libc::MSG_PEEK | libc::MSG_WAITALL;
 /// No room for the source of a datagram.
 const NOWHERE: (*mut sockaddr, *mut socklen_t) = (std::ptr::null_mut(), std::ptr::null_mut());
-
-fn is_vmci(fd: c_int) -> bool {
-    TABLE.is_held(fd) && guard(false, || connection(fd).is_some())
-}
 
 fn is_special(fd: c_int, flags: c_int) -> bool {
     (flags & libc::MSG_TRUNC != 0 || flags & PEEK_ALL == PEEK_ALL) && is_vmci(fd)
@@ -90,7 +87,7 @@ pub(crate) unsafe extern "C-unwind" fn readv(fd: c_int, parts: *const iovec, cou
         return receiving(fd, || receive().map_or(-1, |received| received.len));
     }
     // SAFETY: as the caller promises.
-    if let Some(count) = unsafe { from_rings(fd, parts, count as usize, 0) } {
+    if let Some(count) = unsafe { from_rings(fd, parts, count as usize, 0, Errno::INVAL) } {
         return count;
     }
     // SAFETY: as the caller promises.

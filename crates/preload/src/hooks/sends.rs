@@ -1,6 +1,7 @@
-//! Sends that differ on a VMCI socket: small ones if they are gathered, with an address, with
-//! urgent data, with descriptors, and to a peer that has gone. All others go to the kernel alone.
-//! Those of datagram sockets are in `datagrams`.
+//! Functions that send. A send on a connection with a channel goes through its rings (`by_rings`).
+//! The others differ from the kernel's own call only on a VMCI socket: small ones if they are
+//! gathered (`gathered`), with an address, with urgent data, and to a peer that has gone. Messages
+//! on any socket that pass descriptors prepare these. Sends of datagram sockets are in `datagrams`.
 //!
 //! Kernels before 6.7 send no `SIGPIPE` for `AF_VSOCK`; there this library does.
 
@@ -16,17 +17,12 @@ use self::by_rings::{bytes_to_rings, messages_to_rings, to_rings};
 pub(super) use self::gathered::cleared;
 use self::gathered::{gathered_bytes, gathered_parts};
 use super::datagrams::{self, NOBODY};
-use super::{fail, guard};
+use super::{fail, guard, is_vmci};
 use crate::datagram::find;
-use crate::lookup::connection;
 use crate::say::complain;
 use crate::state::TABLE;
-use crate::sys::{errno, kernel_signals, option, raise_sigpipe};
+use crate::sys::{errno, kernel_signals, option, raise_sigpipe, set_errno};
 use crate::{gather, real, rights, rings};
-
-fn is_vmci(fd: c_int) -> bool {
-    TABLE.is_held(fd) && guard(false, || connection(fd).is_some())
-}
 
 /// Refuses urgent data. `AF_VSOCK` has none, and that of a Unix socket would not reach the guest.
 fn is_refused(fd: c_int, flags: c_int) -> bool {
@@ -96,7 +92,7 @@ pub(crate) unsafe extern "C-unwind" fn writev(fd: c_int, parts: *const iovec, co
         return unsafe { datagrams::send(fd, slot, (parts, count), 0, NOBODY) };
     }
     // SAFETY: as the caller promises.
-    if let Some(result) = unsafe { to_rings(fd, parts, count as usize, 0) } {
+    if let Some(result) = unsafe { to_rings(fd, parts, count as usize, 0, Errno::INVAL) } {
         return result;
     }
     // SAFETY: as the caller promises.
@@ -201,7 +197,7 @@ pub(crate) unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr
             guard((), || rings::leave(fd));
         }
         // SAFETY: as the caller promises.
-        if let Some(result) = unsafe { to_rings(fd, parts, count, flags) } {
+        if let Some(result) = unsafe { to_rings(fd, parts, count, flags, Errno::MSGSIZE) } {
             return result;
         }
         // SAFETY: as the caller promises.
@@ -213,16 +209,8 @@ pub(crate) unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr
     }
     // SAFETY: as the caller promises.
     let send = || unsafe { real::sendmsg(fd, message, flags) };
-    if message.is_null() {
-        return send();
-    }
     // SAFETY: as the caller promises.
-    let (control, len) = unsafe { ((*message).msg_control, (*message).msg_controllen) };
-    if control.is_null() {
-        return send();
-    }
-    // SAFETY: as the caller promises; bytes have no alignment and may have any value.
-    let control = unsafe { std::slice::from_raw_parts(control.cast::<u8>(), len) };
+    let Some(control) = (unsafe { control_data(message) }) else { return send() };
     let passes = guard(false, || rights::pass(control));
     let sent = send();
     if sent < 0 && passes {
@@ -233,7 +221,21 @@ pub(crate) unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr
     sent
 }
 
-/// `sendmmsg(2)`.
+/// The control data of a message; `None` if it has none.
+///
+/// # Safety
+/// `message` is null or as for sendmsg. Its control data stays as long as the result is used.
+unsafe fn control_data<'a>(message: *const msghdr) -> Option<&'a [u8]> {
+    if message.is_null() {
+        return None;
+    }
+    // SAFETY: as the caller promises.
+    let (control, len) = unsafe { ((*message).msg_control, (*message).msg_controllen) };
+    // SAFETY: as the caller promises; bytes have no alignment and may have any value.
+    (!control.is_null()).then(|| unsafe { std::slice::from_raw_parts(control.cast::<u8>(), len) })
+}
+
+/// `sendmmsg(2)`: prepares descriptors that are passed as [`sendmsg`] does.
 ///
 /// # Safety
 /// As the C library's.
@@ -256,5 +258,27 @@ pub(crate) unsafe extern "C-unwind" fn sendmmsg(
         return result as c_int;
     }
     // SAFETY: as the caller promises.
-    unsafe { real::sendmmsg(fd, messages, count, flags) }
+    let send = || unsafe { real::sendmmsg(fd, messages, count, flags) };
+    if messages.is_null() || is_vmci(fd) {
+        return send();
+    }
+    // The kernel takes no more messages in one call (`UIO_MAXIOV`).
+    let count = count.min(libc::UIO_MAXIOV as c_uint) as usize;
+    let control = |index: usize| {
+        // SAFETY: as the caller promises.
+        unsafe { control_data(&raw const (*messages.add(index)).msg_hdr) }
+    };
+    let mut passes = false;
+    for control in (0..count).filter_map(control) {
+        passes |= guard(false, || rights::pass(control));
+    }
+    let sent = send();
+    if passes {
+        let error = errno();
+        for control in (usize::try_from(sent).unwrap_or(0)..count).filter_map(control) {
+            guard((), || rights::keep(control));
+        }
+        set_errno(error);
+    }
+    sent
 }

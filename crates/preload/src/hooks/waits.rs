@@ -22,8 +22,8 @@ fn vmci_of(fd: c_int) -> Option<c_int> {
     arm(fd, listener(fd)?).vmci
 }
 
-/// The same for a call that does not wait. The kernel is asked what the sockets are only if the
-/// VMCI socket has an event.
+/// The VMCI socket of a listener that the program looks at without a wait. The kernel is asked what
+/// the sockets are only if the VMCI socket has an event.
 fn vmci_known(fd: c_int) -> Option<c_int> {
     match TABLE.get(fd) {
         Held::Listener(Listener { armed: true, vmci: Some(vmci), .. }) => Some(vmci),
@@ -74,7 +74,7 @@ fn milliseconds(timeout: c_int) -> Option<Duration> {
 ///
 /// # Safety
 /// `timeout` is null or points to a time.
-unsafe fn duration(timeout: *const timespec) -> Option<Duration> {
+pub(super) unsafe fn duration(timeout: *const timespec) -> Option<Duration> {
     if timeout.is_null() {
         return None;
     }

@@ -1,8 +1,6 @@
 //! A connection gets its channel at its first data call.
 
 use std::os::fd::{AsRawFd as _, RawFd};
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use rustix::net::{Shutdown, shutdown, sockopt};
@@ -24,9 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Standard input, output and error: other programs and the C library's streams may use them.
 const STANDARD: std::ops::RangeInclusive<RawFd> = 0..=2;
 
-/// Number of connections that wait for their first data call, or more: some may have been closed.
-static OPEN: AtomicU32 = AtomicU32::new(0);
-
 /// Lets a new connection, which this process alone has, get a channel later.
 pub(crate) fn begin(fd: RawFd) {
     if !is_on() || !owns() {
@@ -38,7 +33,6 @@ pub(crate) fn begin(fd: RawFd) {
         |settings: &super::settings::Settings| at(fd).is_ok_and(|socket| settings.service.knows(socket));
     let may = settings().is_some_and(knows) && !STANDARD.contains(&fd) && !TABLE.is_duplicated(fd);
     TABLE.set_way(fd, if may { Way::Open } else { Way::Refused });
-    OPEN.fetch_add(u32::from(may), Relaxed);
 }
 
 /// Tells whether the bytes of a connection go through a channel. If that is not decided yet,
@@ -58,7 +52,6 @@ pub(crate) fn is_attached(fd: RawFd) -> bool {
                 // A handler of this thread would wait for it.
                 let _undisturbed = Undisturbed::begin();
                 if TABLE.change_way(fd, Way::Open, Way::Asking) {
-                    OPEN.fetch_sub(1, Relaxed);
                     let way = attach(fd);
                     TABLE.set_way(fd, way);
                     if matches!(way, Way::Channel(_)) && !super::watch::take_over(fd) {
@@ -103,8 +96,9 @@ fn ask(fd: RawFd) -> Result<u32, NotAttached> {
     }
     let granted = Granted::ask(&settings.service, stream, &settings.region, PATIENCE)?;
     let index = granted.channel.index();
+    // If this fails, or there is no number for the control connection, the host takes the channel
+    // back.
     Pair::begin(index, cookie, granted.by_packets).map_err(std::io::Error::from)?;
-    // If there is no number for it, the host takes the channel back.
     let control = hide(granted.control.as_raw_fd(), true).map_err(std::io::Error::from)?;
     TABLE.set_control(fd, Some(control));
     Ok(index)
@@ -115,15 +109,11 @@ pub(super) fn attach_all() {
     if !is_on() || !owns() {
         return;
     }
-    if OPEN.load(Acquire) == 0 && TABLE.numbers().all(|fd| TABLE.way(fd) != Way::Asking) {
-        return;
-    }
     for fd in TABLE.numbers() {
         if matches!(TABLE.way(fd), Way::Open | Way::Asking) {
             is_attached(fd);
         }
     }
-    OPEN.store(0, Release);
 }
 
 /// Has a child stay with packets for connections about which a thread of its parent decides just

@@ -14,7 +14,7 @@ use super::mode::limit_of;
 use super::output::Output;
 use super::record::{Pair, Stop};
 use super::settings::settings;
-use super::wait::{AFTER_HANGUP, Armed, Polled, Waiter, pause};
+use super::wait::{AFTER_HANGUP, Armed, Pauses, Polled, Waiter, pause};
 use crate::sys::{Handled, Pieces, Room, are_faults_handled, at, guard};
 use crate::waiting::{Signals, Woken, wait_for};
 
@@ -116,7 +116,7 @@ fn without_channel(fd: RawFd, cookie: Option<u64>) -> Step {
 pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<Answer> {
     let (peeks, all) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
     let wanted = target.len();
-    let (mut done, mut limit, mut cookie) = (0, None, None);
+    let (mut done, mut limit, mut cookie, mut pauses) = (0, None, None, Pauses::default());
     let before = Handled::until_now();
     loop {
         if let Target::Room(room) = target
@@ -165,7 +165,8 @@ pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<
             guard((), || Pair::now(fd).iter().for_each(Pair::found_nothing));
             return end(Errno::AGAIN);
         };
-        match sleep(fd, Direction::In, until, Interruption { before, by_all: until.is_some() || done > 0 }) {
+        let interruption = Interruption { before, by_all: until.is_some() || done > 0 };
+        match sleep(fd, Direction::In, until, interruption, &mut pauses) {
             Woken::Ready => {}
             Woken::TimedOut => return end(Errno::AGAIN),
             Woken::Interrupted => return end(Errno::INTR),
@@ -176,7 +177,7 @@ pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<
 
 /// Sends bytes. `None` if the program's own call goes to the kernel.
 pub(crate) fn send(fd: RawFd, pieces: &Pieces<'_>, flags: i32) -> Option<Answer> {
-    let (mut done, mut limit, mut cookie) = (0, None, None);
+    let (mut done, mut limit, mut cookie, mut pauses) = (0, None, None, Pauses::default());
     let before = Handled::until_now();
     if are_faults_handled() {
         let likely = guard(0, || Pair::known(fd).map_or(0, |pair| pair.hint(Direction::Out)));
@@ -207,7 +208,8 @@ pub(crate) fn send(fd: RawFd, pieces: &Pieces<'_>, flags: i32) -> Option<Answer>
             guard((), || Pair::now(fd).iter().for_each(Pair::found_nothing));
             return end(Errno::AGAIN);
         };
-        match sleep(fd, Direction::Out, until, Interruption { before, by_all: until.is_some() || done > 0 }) {
+        let interruption = Interruption { before, by_all: until.is_some() || done > 0 };
+        match sleep(fd, Direction::Out, until, interruption, &mut pauses) {
             Woken::Ready => {}
             Woken::TimedOut => return end(Errno::AGAIN),
             Woken::Interrupted => return end(Errno::INTR),
@@ -244,7 +246,13 @@ impl Interruption {
 }
 
 /// Sleeps until a ring may be ready.
-fn sleep(fd: RawFd, direction: Direction, until: Option<Instant>, interruption: Interruption) -> Woken {
+fn sleep(
+    fd: RawFd,
+    direction: Direction,
+    until: Option<Instant>,
+    interruption: Interruption,
+    pauses: &mut Pauses,
+) -> Woken {
     if spin(fd, direction, until) {
         return Woken::Ready;
     }
@@ -264,12 +272,14 @@ fn sleep(fd: RawFd, direction: Direction, until: Option<Instant>, interruption: 
     let (polled, index, cookie) = match plan {
         Plan::Again => return Woken::Ready,
         Plan::Pause if interruption.has_come() => return Woken::Interrupted,
+        Plan::Pause if until.is_some_and(|until| Instant::now() >= until) => return Woken::TimedOut,
         Plan::Pause => {
-            pause();
+            pauses.pause();
             return Woken::Ready;
         }
         Plan::Poll(polled, index, cookie) => (polled, index, cookie),
     };
+    pauses.end();
     let mut both = [(polled.control, libc::POLLIN), (polled.stream, polled.events)]
         .map(|(fd, events)| libc::pollfd { fd, events, revents: 0 });
     let soon = polled.is_short.then(|| Instant::now() + Duration::from_millis(AFTER_HANGUP));

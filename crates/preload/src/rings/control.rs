@@ -10,7 +10,9 @@ use taut_queue_pair::message::GIVE_UP;
 use super::record::{Pair, Stop};
 use super::words::flag;
 use crate::hidden::is_there;
+use crate::state::TABLE;
 use crate::sys::at;
+use crate::table::Way;
 
 /// Most signals that are counted at once.
 pub(super) const MOST_SIGNALS: usize = 64;
@@ -24,11 +26,30 @@ impl Pair {
             {
                 Ok(_) | Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
+                Err(Errno::BADF | Errno::NOTSOCK) => return self.number_is_closed(),
                 Err(_) => {
                     self.set(flag::ENDED);
                     return;
                 }
             }
+        }
+    }
+
+    /// Acts on a number of this process that is closed, or is another file by now. Other processes
+    /// and other numbers may still use the connection.
+    pub(super) fn number_is_closed(&self) {
+        let is_known = matches!(TABLE.way(self.fd), Way::Channel(index) if index == self.channel.index())
+            && TABLE.cookie(self.fd) == Some(self.cookie());
+        // After a close through the library the table has changed, and the next step of the call
+        // finds that.
+        if !is_known {
+            return;
+        }
+        if Self::of(self.fd).is_none() {
+            super::leave::forget(self.fd);
+        } else {
+            // The program has closed the control connection alone, by a system call.
+            self.set(flag::ENDED);
         }
     }
 
@@ -66,6 +87,10 @@ impl Pair {
     pub(super) fn peer_receives(&self) -> bool {
         let sent =
             at(self.fd).and_then(|stream| send(stream, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL));
+        if matches!(sent, Err(Errno::BADF | Errno::NOTSOCK)) {
+            self.number_is_closed();
+            return true;
+        }
         matches!(sent, Ok(_) | Err(Errno::AGAIN | Errno::INTR))
     }
 
@@ -90,6 +115,10 @@ impl Pair {
                 Ok((_, count)) if count > 0 => return count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return 0,
+                Err(Errno::BADF | Errno::NOTSOCK) => {
+                    self.number_is_closed();
+                    return 0;
+                }
                 _ => {
                     self.set(flag::ENDED);
                     return 0;

@@ -38,7 +38,8 @@ pub(crate) fn closing(fd: RawFd) -> Result<(), Errno> {
     hidden::closing(fd)
 }
 
-fn count() {
+/// Records that this process, if it is a child of vfork, has closed a connection.
+pub(super) fn count() {
     if !COUNTED.with(|counted| counted.swap(true, SeqCst)) {
         CHILDREN.fetch_add(1, SeqCst);
     }

@@ -91,8 +91,8 @@ impl Watching {
     pub(crate) fn room(&self, most: usize) -> usize {
         match self.ready {
             0 => most,
-            // Turn by turn.
-            _ if most == 1 => (NEXT.fetch_add(1, Relaxed) % 2) as usize,
+            // The rings and the kernel have their turns.
+            _ if most == 1 => (TABLE.turn(TABLE.root(self.instance)) % 2) as usize,
             ready => most - ready.min(most / 2),
         }
     }

@@ -12,7 +12,7 @@ use super::output::Output;
 use super::record::Pair;
 use super::settings::is_on;
 use super::words::flag;
-use crate::hidden::{end_control, hide};
+use crate::hidden::{end_control, hide, is_there};
 use crate::say::tell;
 use crate::state::{TABLE, owns};
 use crate::sys::at;
@@ -24,8 +24,10 @@ pub(crate) fn leave(fd: RawFd) {
         return;
     }
     match TABLE.way(fd) {
-        // Nothing was sent or received by rings yet.
-        Way::Open => TABLE.set_way(fd, Way::Refused),
+        // Nothing was sent or received by rings yet. If another thread asks for a channel just
+        // now, its answer comes first.
+        Way::Open if TABLE.change_way(fd, Way::Open, Way::Refused) => {}
+        Way::Open => leave(fd),
         Way::Asking => {
             super::attach::is_attached(fd);
             leave(fd);
@@ -45,7 +47,9 @@ fn leave_now(pair: &Pair) {
     // The next thread that takes a lock finds this, and with the end of the control connection all
     // that sleep wake up.
     pair.set_left();
-    if let Ok(control) = at(pair.control) {
+    if is_there(pair.control)
+        && let Ok(control) = at(pair.control)
+    {
         let _ = shutdown(control, Shutdown::Both);
     }
     drop((input, output));
@@ -58,9 +62,12 @@ fn leave_now(pair: &Pair) {
 
 /// Does in this process what follows from [`leave`], which another thread or process may have
 /// called.
+///
+/// A child of vfork leaves the table and the watch to its parent. It may have closed the epoll
+/// instance, and then it could not give the watch back to the kernel.
 pub(super) fn follow(fd: RawFd) {
-    super::watch::hand_back(fd);
     if owns() {
+        super::watch::hand_back(fd);
         TABLE.set_way(fd, Way::Refused);
     }
     end_control(fd);
@@ -74,6 +81,8 @@ pub(super) fn forget(fd: RawFd) {
         TABLE.end_edge(fd);
         TABLE.set_way(fd, Way::Packets);
         end_control(fd);
+    } else {
+        super::doubt::count();
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -22,6 +23,9 @@ use crate::table::Way;
 const RINGS: u32 = 1;
 /// The connection has gone back to packets.
 const LEFT: u32 = 2;
+
+/// Longest time that a new connection waits for the locks of its record.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A reason why a call is not served by rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,14 +80,16 @@ impl Pair {
         (at(fd).and_then(sockopt::socket_cookie) == Ok(pair.cookie)).then_some(pair)
     }
 
-    /// The same for data calls: the kernel is asked only if the table may be wrong.
+    /// The connection of a descriptor, for data calls. Asks the kernel only while a child of vfork
+    /// may have made the table wrong.
     #[inline]
     pub(super) fn now(fd: RawFd) -> Option<Self> {
         recognise_child();
         if is_in_doubt() { Self::of(fd) } else { Self::known(fd) }
     }
 
-    /// The same without a look at what the descriptor is now.
+    /// The connection of a descriptor as the table has it. Does not ask the kernel what the
+    /// descriptor is now.
     #[inline]
     pub(super) fn known(fd: RawFd) -> Option<Self> {
         let Way::Channel(index) = TABLE.way(fd) else { return None };
@@ -149,12 +155,12 @@ impl Pair {
 
     /// Begins the record of a channel that the fabric has just granted. A thread that has looked up
     /// the connection which had the channel before may still be about to use the record. The locks
-    /// decide: it finds another cookie.
+    /// decide: it finds another cookie. Fails if a lock stays taken.
     pub(super) fn begin(index: u32, cookie: u64, by_packets: u64) -> Result<(), Errno> {
         let records = settings().map(|settings| settings.records).unwrap_or_default();
         let record = records.get(index as usize).ok_or(Errno::INVAL)?;
         let [input, output] = &record.locks;
-        let _locked = (input.take()?, output.take()?);
+        let _locked = (input.take_within(PATIENCE)?, output.take_within(PATIENCE)?);
         for word in &record.words {
             word.store(0, Relaxed);
         }

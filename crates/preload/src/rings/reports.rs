@@ -27,7 +27,8 @@ pub(super) fn due(fd: RawFd, watch: Watch, pair: &Pair) -> u32 {
     if TABLE.edge(fd).has(Edge::SPENT) { 0 } else { news(fd, watch, pair, events_of(pair, watch)) }
 }
 
-/// The same if nothing but bytes has come and gone on the connection; `None` otherwise.
+/// The events of a watched connection that are to be reported now, if nothing but bytes has come
+/// and gone on it; `None` otherwise.
 pub(super) fn due_plainly(fd: RawFd, watch: Watch, pair: &Pair) -> Option<u32> {
     let events = plain_events(pair, watch.events as i16)?;
     Some(if TABLE.edge(fd).has(Edge::SPENT) { 0 } else { news(fd, watch, pair, bits(events)) })

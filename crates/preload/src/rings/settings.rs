@@ -102,6 +102,7 @@ extern "C" fn forked_unseen() {
 fn child_begins(unseen: bool) {
     thread_is_new();
     process_is_new();
+    TABLE.nobody_waits();
     has_forked(unseen);
 }
 

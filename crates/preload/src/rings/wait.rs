@@ -50,7 +50,8 @@ pub(super) enum Armed {
     Ready,
     /// The fabric signals when the ring is ready.
     Asleep,
-    /// Another thread has to take what there is first.
+    /// The other ring is ready, and the thread that waits for it has not run yet. Signals must stay
+    /// unread until it has.
     Busy,
 }
 
@@ -80,6 +81,36 @@ pub(super) struct Polled {
 /// Pauses a thread that waits for another one.
 pub(super) fn pause() {
     let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: 100_000 });
+}
+
+/// Pauses in a row of a thread whose turn comes after that of another one.
+#[derive(Debug, Default)]
+pub(super) struct Pauses(u32);
+
+impl Pauses {
+    /// Number of short pauses: some 20 ms.
+    const SHORT: u32 = 200;
+    /// A pause after these.
+    const LONG: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
+    /// Pauses. The other thread may have been cancelled or killed, and then it stays counted as one
+    /// that waits. A thread that was paused many times therefore looks 100 times a second only.
+    ///
+    /// The count of the other thread stays: it may just not have got a processor, and would miss
+    /// its signal if this thread took that.
+    pub(super) fn pause(&mut self) {
+        if self.0 < Self::SHORT {
+            self.0 += 1;
+            pause();
+        } else {
+            let _ = nanosleep(&Self::LONG);
+        }
+    }
+
+    /// Ends the row.
+    pub(super) fn end(&mut self) {
+        self.0 = 0;
+    }
 }
 
 impl Pair {
@@ -237,17 +268,17 @@ impl Pair {
 
     /// Records what a poll of the two sockets has shown.
     pub(super) fn saw(&self, control: i16, stream: i16) {
-        if control & libc::POLLNVAL != 0 {
-            self.set(flag::ENDED);
+        if (control | stream) & libc::POLLNVAL != 0 {
+            self.number_is_closed();
         }
         if control & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0 {
             // The next read of signals has to find the end, which causes no further edge.
             self.unread_signals().store(MOST_UNREAD, SeqCst);
         }
-        if control != 0 {
+        if control & !libc::POLLNVAL != 0 {
             self.signalled().store(1, SeqCst);
         }
-        if stream & !libc::POLLIN != 0 {
+        if stream & !(libc::POLLIN | libc::POLLNVAL) != 0 {
             self.set_hung_up();
         }
     }
@@ -269,7 +300,10 @@ impl Pair {
             // With this event only, so that signals do not count.
             let mut polled = [PollFd::from_borrowed_fd(file, PollFlags::RDHUP)];
             if poll(&mut polled, Some(&NOW)).is_ok_and(|count| count > 0) {
-                if is_control {
+                let [polled] = polled;
+                if polled.revents().contains(PollFlags::NVAL) {
+                    self.number_is_closed();
+                } else if is_control {
                     self.set(flag::ENDED);
                 } else {
                     self.set_hung_up();

@@ -84,17 +84,26 @@ pub(crate) fn is_watched_here(epoll: RawFd, operation: i32, fd: RawFd, events: u
 pub(crate) fn control(operation: i32, fd: RawFd, watch: Watch) -> Result<(), Errno> {
     let (instance, stream) = (at(watch.epoll)?, at(fd)?);
     let data = Marked { fd, is_control: false }.data();
-    // In each case the stream's socket comes last: its event has a thread that waits already look.
+    // The stream's socket comes last, or is set again at the end: its event has a thread that waits
+    // already look.
     match operation {
         libc::EPOLL_CTL_ADD => {
-            let before = TABLE.watch(fd).ok().flatten();
+            if matches!(TABLE.watch(fd), Ok(Some(_))) {
+                // The kernel refuses a second watch. It accepts this one if the watch in the table
+                // has ended unseen.
+                epoll::add(instance, stream, data, of_stream())?;
+                TABLE.watched(fd, watch);
+                if !add_control(instance, fd) {
+                    leave(fd);
+                    return Ok(());
+                }
+                return look_again(fd, watch);
+            }
             TABLE.watched(fd, watch);
             let is_added = add_control(instance, fd);
             if let Err(error) = epoll::add(instance, stream, data, of_stream()) {
-                if before.is_none() {
-                    remove_control(instance, fd);
-                    TABLE.unwatched(fd, watch.epoll);
-                }
+                remove_control(instance, fd);
+                TABLE.unwatched(fd, watch.epoll);
                 return Err(error);
             }
             if !is_added {

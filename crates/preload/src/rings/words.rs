@@ -2,20 +2,20 @@
 //!
 //! | word | meaning | changed by |
 //! |---|---|---|
-//! | `STATE` | 0 unused, 1 bytes move by rings, 2 it has left them | who has both locks |
-//! | `FLAGS` | the bits of [`flag`] | anybody |
-//! | `SIGNALLED` | 1 once a signal was seen and not acted on | who polls or acts on them |
+//! | `STATE` | 0 unused, 1 bytes move by rings, 2 it has left them | the thread with both locks |
+//! | `FLAGS` | the bits of [`flag`] | any thread |
+//! | `SIGNALLED` | 1 once a signal was seen and not acted on | threads that poll or act on them |
 //! | `VAIN` | calls without a wait that found nothing | those calls |
 //! | `SINCE_END` | writes since the peer has ended its direction | the lock of OUT |
-//! | `MODE` | whether calls wait (`mode`) | who asks the kernel, or changes it |
+//! | `MODE` | whether calls wait (`mode`) | threads that ask the kernel, or change the mode |
 //! | `SHARED` | 1 once a second process has the connection | a forked child |
 //! | `PRIVATE` | for each ring: own position, and what is known of the peer | the ring's lock |
 //! | `ANNOUNCED` | for each ring: 1 while the fabric signals its changes | the ring's lock |
 //! | `WAITING` | for each ring: number of threads that sleep for it | those threads |
-//! | `UNREAD` | times in a row that signals were left unread | who reads or leaves them |
-//! | `COOKIE` | the socket's cookie | who begins the record |
+//! | `UNREAD` | times in a row that signals were left unread | threads that read or leave them |
+//! | `COOKIE` | the socket's cookie | the thread that begins the record |
 //! | `BY_PACKETS` | bytes that still come by packets | the lock of IN |
-//! | `HUNG_UP` | time of the peer's end, in milliseconds | pollers |
+//! | `HUNG_UP` | time of the peer's end, in milliseconds | threads that poll |
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -180,6 +180,7 @@ impl Pair {
     pub(super) fn set_hung_up(&self) {
         let _ = self.long(HUNG_UP).compare_exchange(0, now().max(1), Relaxed, Relaxed);
     }
+
     /// Tells whether nothing but bytes has come and gone on the connection, so that a read depends
     /// on the bytes in the ring only.
     #[inline]
@@ -190,7 +191,8 @@ impl Pair {
             && self.long(HUNG_UP).load(Relaxed) == 0
     }
 
-    /// The same for a write.
+    /// Tells whether nothing but bytes has come and gone on the connection, so that a write depends
+    /// on the room in the ring only.
     #[inline]
     pub(super) fn writes_plainly(&self) -> bool {
         self.word(FLAGS).load(Acquire) == 0

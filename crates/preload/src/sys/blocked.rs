@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use libc::c_long;
 
+use super::faults::OF_INSTRUCTIONS;
+
 /// True once the program has a signal handler.
 static HANDLERS: AtomicBool = AtomicBool::new(false);
 
@@ -25,10 +27,10 @@ pub(crate) struct Blocked(u64);
 
 /// All signals but these.
 pub(super) const fn all() -> u64 {
-    let own = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS, 32, 33];
-    let (mut bits, mut place) = (u64::MAX, 0);
-    while place < own.len() {
-        bits &= !(1 << (own[place] - 1));
+    // The two signals of the C library's threads.
+    let (mut bits, mut place) = (!(1u64 << 31 | 1 << 32), 0);
+    while place < OF_INSTRUCTIONS.len() {
+        bits &= !(1 << (OF_INSTRUCTIONS[place] - 1));
         place += 1;
     }
     bits

@@ -31,7 +31,8 @@ static WITH_INFO: AtomicU64 = AtomicU64::new(0);
 /// A bit for each of them after which calls go on (`SA_RESTART`).
 static RESTARTING: AtomicU64 = AtomicU64::new(0);
 
-/// What a thread knows of itself. In one place, since each look for it costs a call.
+/// State of one thread. All of it is one thread-local value, since each access calls
+/// `__tls_get_addr`.
 struct Own {
     /// Number of [`Undisturbed`] of this thread.
     inside: AtomicU32,

@@ -6,7 +6,12 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The signals of faults.
+/// The signals that come from a thread's own instructions. The kernel ends a program that blocks
+/// one of them when it comes.
+pub(crate) const OF_INSTRUCTIONS: [libc::c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// Those among them that are faults in the program's memory.
 pub(crate) const FAULTS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
 static ARE_HANDLED: AtomicBool = AtomicBool::new(false);

@@ -26,6 +26,10 @@ impl Pieces<'_> {
     /// `parts` points to `count` structures, each of which describes bytes that can be read, for as
     /// long as the result is used.
     pub(crate) unsafe fn new(parts: *const iovec, count: usize) -> Option<Self> {
+        if count == 0 {
+            // The structures are not looked at.
+            return Some(Self { all: &[], len: 0 });
+        }
         if parts.is_null() || count > MOST {
             return None;
         }
@@ -182,5 +186,7 @@ mod tests {
         assert_eq!(lens, [Some(3), Some(2), Some(4), Some(1), None]);
         // SAFETY: refused before anything is read.
         assert!(unsafe { Pieces::new(&raw const none, 1) }.is_none());
+        // SAFETY: there are no structures.
+        assert_eq!(unsafe { Pieces::new(std::ptr::null(), 0) }.map(|pieces| pieces.len()), Some(0));
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
@@ -71,12 +72,20 @@ impl Lock {
             return Ok(locked);
         }
         let undisturbed = Undisturbed::begin();
-        let was_left = self.wait(undisturbed.thread())?;
+        let was_left = self.wait(undisturbed.thread(), None)?;
+        Ok(Locked { lock: self, was_left, _undisturbed: undisturbed })
+    }
+
+    /// Takes the lock, if necessary after another thread. Fails with `ETIMEDOUT` if that takes
+    /// longer than this time: a thread in another PID namespace may have ended with the lock.
+    pub(crate) fn take_within(&self, time: Duration) -> Result<Locked<'_>, Errno> {
+        let undisturbed = Undisturbed::begin();
+        let was_left = self.wait(undisturbed.thread(), Some(Instant::now() + time))?;
         Ok(Locked { lock: self, was_left, _undisturbed: undisturbed })
     }
 
     /// Waits for the lock, and takes it. Returns whether a thread has left it.
-    fn wait(&self, own: u32) -> Result<bool, Errno> {
+    fn wait(&self, own: u32, until: Option<Instant>) -> Result<bool, Errno> {
         let change = |from, to| self.0.compare_exchange(from, to, Acquire, Relaxed).is_ok();
         loop {
             let seen = self.0.load(Relaxed);
@@ -99,6 +108,9 @@ impl Lock {
             let may_be_left = woken == Err(Errno::TIMEDOUT) && are_numbers_known();
             if may_be_left && !is_alive(owner) && change(waited, own | WAITED) {
                 return Ok(true);
+            }
+            if woken == Err(Errno::TIMEDOUT) && until.is_some_and(|until| Instant::now() >= until) {
+                return Err(Errno::TIMEDOUT);
             }
         }
     }
@@ -174,6 +186,20 @@ mod tests {
         assert!(record.locks[1].try_take().is_none());
         assert!(record.locks[1].take().unwrap().was_left);
         assert!(!record.locks[1].take().unwrap().was_left);
+    }
+
+    #[test]
+    fn a_lock_that_stays_taken_is_waited_for_as_long_as_allowed() {
+        let [record] = records(1).unwrap() else { panic!("one") };
+        let [lock, _] = &record.locks;
+        let short = Duration::from_millis(50);
+        let taken = lock.take().unwrap();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| lock.take_within(short).err());
+            assert_eq!(waiter.join().unwrap(), Some(Errno::TIMEDOUT));
+        });
+        drop(taken);
+        assert!(!lock.take_within(short).unwrap().was_left);
     }
 
     #[test]

@@ -27,11 +27,10 @@ impl Edge {
     pub(crate) const ENDED: Self = Self(16);
     /// The only event that the program has asked for was reported (`EPOLLONESHOT`).
     pub(crate) const SPENT: Self = Self(32);
-
     /// A thread finds out whether it reports the only event.
     pub(crate) const TAKING: Self = Self(64);
 
-    /// Both.
+    /// The union of two sets of flags.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -175,10 +174,11 @@ impl Table {
         }
     }
 
-    /// Records that all watches are now those of a parent process.
+    /// Records that all watches are now those of a parent process, whose threads this one does not
+    /// have.
     pub(crate) fn inherit_edges(&self) {
         for fd in self.rings.all() {
-            self.change_edge(fd, Edge::NONE, Edge::OWN);
+            self.change_edge(fd, Edge::NONE, Edge::OWN.and(Edge::TAKING));
         }
     }
 
@@ -203,5 +203,13 @@ mod tests {
         numbers.set(64, false);
         numbers.set(65_535, false);
         assert_eq!(numbers.all().collect::<Vec<_>>(), [0, 63, 700]);
+    }
+
+    #[test]
+    fn a_child_takes_over_no_thread_of_its_parent() {
+        static TABLE: Table = Table::new();
+        TABLE.change_edge(5, Edge::WATCHED.and(Edge::OWN).and(Edge::SPENT).and(Edge::TAKING), Edge::NONE);
+        TABLE.inherit_edges();
+        assert_eq!(TABLE.edge(5), Edge::WATCHED.and(Edge::SPENT));
     }
 }

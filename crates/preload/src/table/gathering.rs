@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use super::Table;
-use super::slot::{ANSWERED, CONNECTION, CORKED, DUPLICATED, PRIVATE, STREAM};
+use super::slot::{ANSWERED, CONNECTION, CORKED, DUPLICATED, NO_DELAY, PRIVATE, STREAM};
 
 impl Table {
     /// Records that this process alone has a new connection.
@@ -48,7 +48,7 @@ impl Table {
     pub(crate) fn has_no_delay(&self, fd: RawFd) -> bool {
         self.slot(fd).is_some_and(|slot| {
             let [.., flags] = &slot.words;
-            flags.load(Relaxed) & 1 != 0
+            flags.load(Relaxed) & NO_DELAY != 0
         })
     }
 
@@ -100,7 +100,8 @@ impl Table {
     /// Forgets the threads that wait, which a forked child does not have.
     pub(crate) fn nobody_waits(&self) {
         for fd in self.numbers() {
-            if let Some(slot) = self.slot(fd) {
+            // A store would have the kernel copy the page.
+            if let Some(slot) = self.slot(fd).filter(|slot| slot.waiting.load(SeqCst) != 0) {
                 slot.waiting.store(0, SeqCst);
             }
         }

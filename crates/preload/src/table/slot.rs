@@ -19,9 +19,13 @@ pub(super) const CORKED: u32 = 8;
 pub(super) const STREAM: u32 = 16;
 /// Mark of a connection whose peer has answered since the last write.
 pub(super) const ANSWERED: u32 = 32;
-
 /// Mark of an epoll instance that is watched itself.
 pub(super) const NESTED: u32 = 64;
+
+/// Flag of a connection with `TCP_NODELAY`, in the last of its words.
+pub(super) const NO_DELAY: u64 = 1;
+/// Flag of a connection whose next connect asks for the result of the first one.
+pub(super) const UNASKED: u64 = 2;
 
 /// An entry.
 #[derive(Debug)]
@@ -51,7 +55,8 @@ pub(super) struct Slot {
     pub(super) edge: AtomicU32,
     /// Position of the ring at the last event of that watch.
     pub(super) head: AtomicU32,
-    /// For duplicates, one number for all plus one; 0 for this one. See [`super::Table::root`].
+    /// Number by which all duplicates of this file are known, plus one; 0 for the entry's own
+    /// number. See [`super::Table::root`].
     pub(super) root: AtomicI32,
     /// Calls that have not asked the kernel about it since the last one that has.
     pub(super) skipped: AtomicU32,

@@ -60,6 +60,24 @@ fn numbers_outside_the_table_have_no_entries() {
 }
 
 #[test]
+fn parts_of_a_connection_change_each_by_itself() {
+    let first = Connection { unasked: true, ..connection("10.0.0.7:6379", "[::]:7") };
+    let local: SocketAddr = "[fd00::6]:7".parse().unwrap();
+    TABLE.set(50, Held::Connection(first));
+    TABLE.set_no_delay(50, 1, false);
+    TABLE.set_local(50, 1, local);
+    assert!(!TABLE.set_asked(50, 1));
+    assert_eq!(TABLE.get(50), Held::Connection(first), "another socket");
+    TABLE.set_no_delay(50, first.cookie, false);
+    TABLE.set_local(50, first.cookie, local);
+    assert_eq!(TABLE.get(50), Held::Connection(Connection { local, no_delay: false, ..first }));
+    TABLE.set_no_delay(50, first.cookie, true);
+    assert!(TABLE.set_asked(50, first.cookie));
+    assert!(!TABLE.set_asked(50, first.cookie), "one thread gets it");
+    assert_eq!(TABLE.get(50), Held::Connection(Connection { local, unasked: false, ..first }));
+}
+
+#[test]
 fn a_watch_is_remembered_until_it_ends() {
     let watch = Watch { epoll: 0, events: 5, data: u64::MAX };
     TABLE.watched(7, watch);

@@ -6,6 +6,7 @@
 
 mod fabric;
 mod iperf3;
+mod lists;
 mod model;
 mod relay;
 mod transfers;
@@ -18,6 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fabric::{Fabric, Trouble};
+use lists::{BY_RINGS, IN_GUESTS, NOT_BY_RINGS, ONLY_GATHERED, REFUSED};
 use relay::Relay;
 use taut_tests::{Prerequisite, require};
 
@@ -138,43 +140,6 @@ enum By {
     SignalledRings,
 }
 
-/// Scenarios in which another program has to know the peer of a connection. The names of the
-/// relay's sockets, by which the fabric knows its connections, tell it another one.
-const NOT_BY_RINGS: [&str; 1] = ["another_program_inherits"];
-
-/// Scenarios that move bytes, so that connections must get channels.
-const BY_RINGS: [&str; 26] = [
-    "bulk_and_half_close",
-    "flags_of_recv",
-    "pieces",
-    "end_of_the_other_side",
-    "peeked_and_truncated",
-    "many_unread",
-    "connect_while_watched",
-    "asynchronous_programs",
-    "request_in_two_writes",
-    "order_of_processes",
-    "poll_and_select_of_bytes",
-    "epoll_of_bytes",
-    "edges_of_bytes",
-    "reads_that_wait",
-    "full_without_waiting",
-    "child_and_parent_take_turns",
-    "two_threads_wait_for_one_connection",
-    "messages_at_once",
-    "one_thread_gets_the_only_event",
-    "one_thread_gets_an_edge",
-    "instances_are_watched",
-    "closed_entries_of_poll",
-    "receives_are_interrupted",
-    "unused_entries_of_poll",
-    "select_beyond_its_usual_size",
-    "poll_for_the_end_only",
-];
-
-/// Scenarios that are as with TCP only if small writes are gathered.
-const ONLY_GATHERED: [&str; 1] = ["corked"];
-
 macro_rules! same_as_tcp {
     ($($scenario:ident $connections:expr;)*) => {
         $(#[test] fn $scenario() { same_as_tcp(stringify!($scenario), $connections) })*
@@ -251,13 +216,15 @@ same_as_tcp! {
     number_is_watched_again 3..=3;
     number_of_a_lost_listener 2..=2;
     closed_during_connect 1..=1;
+    child_closes_everything_unseen 1..=1;
     children_accept 3..=3;
     child_has_the_connection 1..=1;
     another_program_inherits 3..=3;
     closed_on_exec 1..=1;
     accepted_by_a_ring 0..=0;
     memory_is_shared 1..=1;
-    message_is_not_sent 2..=2;
+    message_is_not_sent 4..=4;
+    messages_pass_a_connection 2..=2;
     one_process_listens 0..=0;
     // The first clients may come before the server has looked for them.
     processes_accept 150..=200;
@@ -265,6 +232,7 @@ same_as_tcp! {
     accept_is_interrupted 0..=0;
     connect_is_interrupted 0..=0;
     child_of_vfork_executes 2..=2;
+    child_of_vfork_closes_the_instance 1..=1;
     child_by_a_system_call 2..=2;
     request_in_two_writes 1..=1;
     bytes_arrive_without_another_call 1..=1;
@@ -289,22 +257,16 @@ same_as_tcp! {
     messages_at_once 1..=1;
     one_thread_gets_the_only_event 1..=1;
     one_thread_gets_an_edge 1..=1;
+    one_event_at_a_time 2..=2;
     instances_are_watched 4..=4;
     closed_entries_of_poll 1..=1;
     receives_are_interrupted 1..=1;
     unused_entries_of_poll 1..=1;
     select_beyond_its_usual_size 2..=2;
     poll_for_the_end_only 1..=1;
+    shutdown_wakes_a_writer 1..=1;
+    beside_a_child_that_was_killed 1..=1;
 }
-
-/// Scenarios about what only `AF_VSOCK` carries. `tests/tests/guest/preload.rs` runs them.
-const IN_GUESTS: [&str; 2] = ["source_ports", "families"];
-
-/// Scenarios that stay TCP, with the reason that the library prints.
-const REFUSED: [(&str, &str); 2] = [
-    ("watched_twice", "more than one epoll instance watches its socket"),
-    ("signals_wanted", "the program requests signals"),
-];
 
 #[test]
 fn unsupported_sockets_stay_tcp_with_a_message() {

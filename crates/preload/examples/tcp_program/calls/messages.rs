@@ -8,6 +8,23 @@ use super::{Answer, answer, owned};
 
 /// Passes a descriptor by `sendmsg(2)`.
 pub(crate) fn pass(socket: RawFd, fd: RawFd) -> Answer {
+    with_descriptor(fd, |message| {
+        // SAFETY: everything that the message points to lives until this returns.
+        answer(unsafe { libc::sendmsg(socket, message, libc::MSG_NOSIGNAL) } as c_int)
+    })
+}
+
+/// Passes a descriptor by `sendmmsg(2)`.
+pub(crate) fn pass_at_once(socket: RawFd, fd: RawFd) -> Answer {
+    with_descriptor(fd, |message| {
+        let mut one = libc::mmsghdr { msg_hdr: *message, msg_len: 0 };
+        // SAFETY: as above.
+        answer(unsafe { libc::sendmmsg(socket, &raw mut one, 1, libc::MSG_NOSIGNAL) })
+    })
+}
+
+/// Calls a function with a message of one byte and a descriptor.
+fn with_descriptor(fd: RawFd, send: impl FnOnce(&libc::msghdr) -> Answer) -> Answer {
     let mut byte = *b"x";
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast::<c_void>(), iov_len: 1 };
     let mut control = [0u64; 4];
@@ -26,8 +43,40 @@ pub(crate) fn pass(socket: RawFd, fd: RawFd) -> Answer {
         (*header).cmsg_len = libc::CMSG_LEN(size_of::<c_int>() as u32) as usize;
         libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(fd);
     }
-    // SAFETY: everything that the message points to lives in this frame.
-    answer(unsafe { libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL) } as c_int)
+    send(&message)
+}
+
+/// A function of the C library for several pieces.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Pieces {
+    /// `writev(2)`.
+    Write,
+    /// `sendmsg(2)`.
+    Send,
+    /// `readv(2)`.
+    Read,
+    /// `recvmsg(2)`.
+    Receive,
+}
+
+impl Pieces {
+    /// Calls the function with this many empty pieces. Without any, it gets a null pointer.
+    pub(crate) fn empty(self, fd: RawFd, count: u16) -> Answer {
+        let mut all = vec![libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; count.into()];
+        let parts = if count == 0 { std::ptr::null_mut() } else { all.as_mut_ptr() };
+        // SAFETY: a structure of numbers and pointers, for which zero is valid.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (parts, count.into());
+        // SAFETY: so many pieces, all this frame's and empty.
+        answer(unsafe {
+            match self {
+                Self::Write => libc::writev(fd, parts, count.into()),
+                Self::Send => libc::sendmsg(fd, &raw const message, libc::MSG_NOSIGNAL),
+                Self::Read => libc::readv(fd, parts, count.into()),
+                Self::Receive => libc::recvmsg(fd, &raw mut message, 0),
+            }
+        } as c_int)
+    }
 }
 
 /// Receives a descriptor by `recvmsg(2)`, with one byte. `None` at the end of the socket.

@@ -32,8 +32,14 @@ pub(crate) fn write_by_dprintf(fd: RawFd, text: &str) {
     answer(unsafe { dprintf(fd, c"%s%.1f%d".as_ptr(), text.as_ptr(), 2.5f64, 7 as c_int) }).unwrap();
 }
 
-/// `recvmmsg(2)` into buffers of these lengths. Returns the length of each message.
-pub(crate) fn recvmmsg(fd: RawFd, lens: [usize; 3], flags: c_int) -> Result<Vec<u32>, String> {
+/// `recvmmsg(2)` into buffers of these lengths, with a limit of seconds or without one. Returns the
+/// length of each message.
+pub(crate) fn recvmmsg(
+    fd: RawFd,
+    lens: [usize; 3],
+    flags: c_int,
+    seconds: Option<i64>,
+) -> Result<Vec<u32>, String> {
     let mut buffer = [[0u8; 16]; 3];
     let mut parts: Vec<libc::iovec> = buffer
         .iter_mut()
@@ -45,8 +51,10 @@ pub(crate) fn recvmmsg(fd: RawFd, lens: [usize; 3], flags: c_int) -> Result<Vec<
     for (message, part) in messages.iter_mut().zip(&mut parts) {
         (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (part, 1);
     }
-    // SAFETY: messages, parts and buffers are this frame's.
-    let count = unsafe { libc::recvmmsg(fd, messages.as_mut_ptr(), 3, flags as _, std::ptr::null_mut()) };
+    let mut time = seconds.map(|seconds| libc::timespec { tv_sec: seconds, tv_nsec: 0 });
+    let time = time.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
+    // SAFETY: messages, parts, buffers and time are this frame's.
+    let count = unsafe { libc::recvmmsg(fd, messages.as_mut_ptr(), 3, flags as _, time) };
     let count = answer(count)? as usize;
     Ok(messages[..count].iter().map(|message| message.msg_len).collect())
 }

@@ -1,18 +1,20 @@
 //! Receives through the rings of a connection.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use libc::{iovec, mmsghdr, msghdr, size_t, ssize_t, timespec};
 use rustix::io::Errno;
 
 use super::super::fail;
+use super::super::waits::duration;
 use crate::real;
 use crate::rings::{self, Target};
 use crate::sys::Room;
 
 /// Receives through the rings of a connection, if it has some: into the room that `count`
-/// structures describe. `None` if the program's own call goes to the kernel.
+/// structures describe. `too_many` is the error for more structures than the kernel takes. `None`
+/// if the program's own call goes to the kernel.
 ///
 /// # Safety
 /// As for `readv`.
@@ -21,6 +23,7 @@ pub(super) unsafe fn from_rings(
     parts: *const iovec,
     count: usize,
     flags: c_int,
+    too_many: Errno,
 ) -> Option<ssize_t> {
     const OTHERS: c_int = libc::MSG_OOB | libc::MSG_ERRQUEUE;
     /// Flags that change nothing if there are bytes.
@@ -32,7 +35,7 @@ pub(super) unsafe fn from_rings(
     unsafe { real::pthread_testcancel() };
     // SAFETY: as the caller promises.
     let Some(mut room) = (unsafe { Room::new(parts, count) }) else {
-        return Some(fail(if count > libc::UIO_MAXIOV as usize { Errno::INVAL } else { Errno::FAULT }));
+        return Some(fail(if count > libc::UIO_MAXIOV as usize { too_many } else { Errno::FAULT }));
     };
     if flags & !USUAL == 0
         && let Some(count) = rings::receive_plainly(fd, &mut room)
@@ -47,7 +50,7 @@ pub(super) unsafe fn from_rings(
     })
 }
 
-/// The same for one piece.
+/// Receives into one buffer through the rings of a connection, as [`from_rings`] does.
 ///
 /// # Safety
 /// As for `read`.
@@ -59,7 +62,7 @@ pub(super) unsafe fn bytes_from_rings(
 ) -> Option<ssize_t> {
     let part = iovec { iov_base: bytes, iov_len: len };
     // SAFETY: as the caller promises.
-    unsafe { from_rings(fd, &raw const part, 1, flags) }
+    unsafe { from_rings(fd, &raw const part, 1, flags, Errno::INVAL) }
 }
 
 /// Receives a message through the rings of a connection, if it has some.
@@ -73,7 +76,7 @@ pub(super) unsafe fn message_from_rings(fd: c_int, message: *mut msghdr, flags: 
     // SAFETY: as the caller promises.
     let (parts, count) = unsafe { ((*message).msg_iov, (*message).msg_iovlen) };
     // SAFETY: as the caller promises.
-    let received = unsafe { from_rings(fd, parts, count, flags) }?;
+    let received = unsafe { from_rings(fd, parts, count, flags, Errno::MSGSIZE) }?;
     if received >= 0 {
         // SAFETY: as the caller promises.
         unsafe { ((*message).msg_namelen, (*message).msg_controllen, (*message).msg_flags) = (0, 0, 0) };
@@ -97,10 +100,8 @@ pub(super) unsafe fn messages_from_rings(
         return None;
     }
     // SAFETY: as the caller promises.
-    let time = (!timeout.is_null()).then(|| unsafe { timeout.read() });
-    let time =
-        time.map(|time| Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32));
-    let until = time.map(|time| Instant::now() + time);
+    let time = unsafe { duration(timeout) };
+    let until = time.and_then(|time| Instant::now().checked_add(time));
     let (mut done, mut flags_now) = (0, flags & !libc::MSG_WAITFORONE);
     while done < count.min(MOST) {
         // SAFETY: as the caller promises.

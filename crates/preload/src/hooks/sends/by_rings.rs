@@ -11,11 +11,18 @@ use crate::sys::{Pieces, raise_sigpipe};
 use crate::{real, rings};
 
 /// Sends through the rings of a connection, if it has some: the bytes that `count` structures
-/// describe. `None` if the program's own call goes to the kernel.
+/// describe. `too_many` is the error for more structures than the kernel takes. `None` if the
+/// program's own call goes to the kernel.
 ///
 /// # Safety
 /// As for `writev`.
-pub(super) unsafe fn to_rings(fd: c_int, parts: *const iovec, count: usize, flags: c_int) -> Option<ssize_t> {
+pub(super) unsafe fn to_rings(
+    fd: c_int,
+    parts: *const iovec,
+    count: usize,
+    flags: c_int,
+    too_many: Errno,
+) -> Option<ssize_t> {
     /// Flags that change nothing else for a stream.
     const USUAL: c_int =
         libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_EOR | libc::MSG_CONFIRM;
@@ -30,7 +37,7 @@ pub(super) unsafe fn to_rings(fd: c_int, parts: *const iovec, count: usize, flag
     unsafe { real::pthread_testcancel() };
     // SAFETY: as the caller promises.
     let Some(pieces) = (unsafe { Pieces::new(parts, count) }) else {
-        return Some(fail(if count > libc::UIO_MAXIOV as usize { Errno::INVAL } else { Errno::FAULT }));
+        return Some(fail(if count > libc::UIO_MAXIOV as usize { too_many } else { Errno::FAULT }));
     };
     if let Some(count) = rings::send_plainly(fd, &pieces) {
         return Some(count.cast_signed());
@@ -46,7 +53,7 @@ pub(super) unsafe fn to_rings(fd: c_int, parts: *const iovec, count: usize, flag
     })
 }
 
-/// The same for one piece.
+/// Sends one piece through the rings of a connection, as [`to_rings`] does.
 ///
 /// # Safety
 /// As for `write`.
@@ -58,7 +65,7 @@ pub(super) unsafe fn bytes_to_rings(
 ) -> Option<ssize_t> {
     let part = iovec { iov_base: bytes.cast_mut(), iov_len: len };
     // SAFETY: as the caller promises.
-    unsafe { to_rings(fd, &raw const part, 1, flags) }
+    unsafe { to_rings(fd, &raw const part, 1, flags, Errno::INVAL) }
 }
 
 /// Sends messages through the rings of a connection, one after the other.

@@ -71,7 +71,8 @@ fn time_limit(fd: c_int, flags: c_int) -> Option<Option<Instant>> {
     Some(limit.map(|limit| Instant::now() + limit))
 }
 
-/// The same for the bytes that `count` structures describe.
+/// Writes the bytes that `count` structures describe through the gathered bytes of a connection, as
+/// [`gathered`] does.
 ///
 /// # Safety
 /// As for `writev`.
@@ -91,7 +92,7 @@ pub(super) unsafe fn gathered_parts(
     gathered(fd, pieces.unwrap_or(Pieces::NONE), flags, alone || pieces.is_none())
 }
 
-/// The same for one piece.
+/// Writes one piece through the gathered bytes of a connection, as [`gathered_parts`] does.
 ///
 /// # Safety
 /// As for `write`.

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::super::{fail, guard};
 use super::{WaitLimit, duration, milliseconds, spec};
 use crate::rings::{self, Watching};
-use crate::state::TABLE;
+use crate::state::{TABLE, recognise_child};
 use crate::sys::{Handled, briefly};
 use crate::{datagram, gather, real};
 
@@ -34,6 +34,8 @@ unsafe fn epoll(
         return real(count, None);
     }
     let root = TABLE.root(instance);
+    // A new child forgets all threads that wait, so it has to be recognised before.
+    recognise_child();
     TABLE.waits(root, true);
     if gather::is_on() {
         guard((), gather::flush_all);
@@ -48,7 +50,7 @@ unsafe fn epoll(
     result
 }
 
-/// The same for an instance that watches connections with rings.
+/// Waits for the rings of connections and for what else an instance watches.
 ///
 /// # Safety
 /// As for [`epoll`].

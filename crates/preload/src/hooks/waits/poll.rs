@@ -59,8 +59,8 @@ unsafe fn count_waits(polled: *const pollfd, count: nfds_t, begins: bool) {
     }
 }
 
-/// The same for connections with rings. Each round polls what belongs to the rings in place of the
-/// connections.
+/// Polls with the rings of connections in place of their sockets. Each round polls what belongs to
+/// the rings.
 ///
 /// # Safety
 /// As for [`poll_both`].
@@ -130,7 +130,8 @@ unsafe fn poll_rings(
     }
 }
 
-/// The same for listeners. `sleeps` is true if the call may wait.
+/// Polls with the VMCI sockets of listeners beside their TCP sockets. `sleeps` is true if the call
+/// may wait.
 ///
 /// # Safety
 /// As for [`poll_both`].

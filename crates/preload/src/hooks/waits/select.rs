@@ -53,7 +53,7 @@ struct Limit<'a> {
     started: &'a Cell<Option<Instant>>,
 }
 
-/// The same for connections with rings: the sets as a `poll`.
+/// Selects with the rings of connections in place of their sockets, by a `poll` of the sets.
 ///
 /// # Safety
 /// As for [`select_both`].
@@ -129,7 +129,7 @@ fn limited_now(asked: c_int) -> Option<c_int> {
     if asked <= USUAL { Some(asked) } else { guard(None, || limited(asked)) }
 }
 
-/// The same for listeners.
+/// Selects with the VMCI sockets of listeners beside their TCP sockets.
 ///
 /// # Safety
 /// As for [`select_both`].

@@ -299,9 +299,14 @@ fn pass_ring(from: &mut Consumer, to: &mut End) -> usize {
 /// Tells the other end that no more bytes come, once all of them were delivered.
 fn finish(from: &mut End, to: &mut End) {
     let mut is_over = from.has_shut;
-    if let Some(ends) = &from.ends {
+    if let Some(mut ends) = from.ends.take() {
         let look = ends.consumer.look().unwrap();
         is_over = (is_over || look.end == RingEnd::Finished) && look.bytes == 0;
+        // A thread of the program may wait for room although another one has ended the direction.
+        if look.end == RingEnd::Finished && ends.consumer.must_signal() {
+            from.signal();
+        }
+        from.ends = Some(ends);
     }
     if !is_over || !from.pending.is_empty() || to.unread.is_some() && to.has_unread() {
         return;
