@@ -143,6 +143,7 @@ impl VsockSwitch {
 
     /// Counts what a guest wrote into the words of a channel, and reports it if that is due.
     pub(super) fn report_fault(&mut self, guest: GuestIdx, fault: &PairFault) {
+        self.sched.patrols.alarm(self.now);
         let Some(device) = &mut self.guests.devices[guest] else { return };
         device.counters.add(SocketWord::Malformed, 1);
         device.counters.add(SocketWord::Resets, 1);

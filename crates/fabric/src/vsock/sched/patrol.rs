@@ -3,20 +3,29 @@
 use std::time::{Duration, Instant};
 
 /// The patrols. There are none while no end is attached.
+///
+/// Programs that overwrite words of others seldom overwrite only one, and most overwritten words
+/// are found without a patrol. So after a fault in any word, all ends are looked at within a period
+/// if there are not too many. At other times patrols are rare: a look at an end at rest is the
+/// first use of memory that has rested.
 #[derive(Debug, Default)]
 pub(crate) struct Patrols {
     /// Time of the next one.
     next: Option<Instant>,
+    /// End of the time in which there are more of them, after the last fault.
+    alarmed_until: Option<Instant>,
 }
 
 impl Patrols {
-    /// Time in which each attached end is looked at once, if there are not too many. No end is
-    /// looked at more often.
+    /// Time between two patrols without a fault, and least time between two looks at an end.
     pub(crate) const PERIOD: Duration = Duration::from_secs(10);
     /// Most ends of one patrol, so that other work of the thread does not wait for long.
     pub(crate) const MOST_ENDS: usize = 16;
-    /// Shortest time between two patrols, so that ends at rest cost little however many there are.
-    pub(crate) const PAUSE: Duration = Duration::from_millis(1600);
+    /// Shortest time between two patrols after a fault, so that they cost little however many ends
+    /// there are.
+    pub(crate) const PAUSE: Duration = Duration::from_millis(800);
+    /// Time after a fault in which there are more patrols.
+    pub(crate) const ALARM: Duration = Duration::from_secs(60);
 
     /// Begins with patrols, or goes on with them: an end was attached.
     pub(crate) fn begin(&mut self, now: Instant) {
@@ -33,10 +42,18 @@ impl Patrols {
         self.next.is_some_and(|at| at <= now)
     }
 
+    /// Notes that a fault was found in the words of an end.
+    pub(crate) fn alarm(&mut self, now: Instant) {
+        self.alarmed_until = Some(now + Self::ALARM);
+        self.next = self.next.map(|next| next.min(now + Self::PAUSE));
+    }
+
     /// Notes that a patrol is over. `attached` is the number of all ends.
     pub(crate) fn done(&mut self, attached: usize, now: Instant) {
-        let per_period = attached.div_ceil(Self::MOST_ENDS) as u32;
-        self.next = Self::PERIOD.checked_div(per_period).map(|interval| now + interval.max(Self::PAUSE));
+        let is_alarmed = self.alarmed_until.is_some_and(|until| now < until);
+        let per_period = if is_alarmed { attached.div_ceil(Self::MOST_ENDS) } else { attached.min(1) };
+        let interval = Self::PERIOD.checked_div(per_period as u32);
+        self.next = interval.map(|interval| now + interval.max(Self::PAUSE));
     }
 }
 
@@ -47,7 +64,7 @@ mod tests {
     const PERIOD: Duration = Patrols::PERIOD;
 
     #[test]
-    fn patrols_share_a_period_and_end_with_the_last_attached_end() {
+    fn patrols_share_a_period_after_a_fault_and_end_with_the_last_attached_end() {
         let (mut patrols, now) = (Patrols::default(), Instant::now());
         assert_eq!((patrols.next(), patrols.is_due(now)), (None, false));
         patrols.begin(now);
@@ -55,13 +72,22 @@ mod tests {
         assert_eq!((patrols.next(), patrols.is_due(now)), (Some(now + PERIOD), false));
         let now = now + PERIOD;
         assert!(patrols.is_due(now));
+        patrols.done(2000, now);
+        assert_eq!(patrols.next(), Some(now + PERIOD), "without a fault");
+        patrols.alarm(now);
+        assert_eq!(patrols.next(), Some(now + Patrols::PAUSE));
         patrols.done(2 * Patrols::MOST_ENDS + 1, now);
         assert_eq!((patrols.next(), patrols.is_due(now)), (Some(now + PERIOD / 3), false));
         patrols.done(Patrols::MOST_ENDS, now);
         assert_eq!(patrols.next(), Some(now + PERIOD));
         patrols.done(2000, now);
         assert_eq!(patrols.next(), Some(now + Patrols::PAUSE));
-        patrols.done(0, now);
+        let later = now + Patrols::ALARM;
+        patrols.done(2000, later);
+        assert_eq!(patrols.next(), Some(later + PERIOD), "long after the fault");
+        patrols.done(0, later);
         assert_eq!(patrols.next(), None);
+        patrols.alarm(later);
+        assert_eq!(patrols.next(), None, "no end is attached");
     }
 }

@@ -271,6 +271,27 @@ fn many_ends_are_looked_at_in_parts() {
 }
 
 #[test]
+fn after_a_fault_all_ends_are_looked_at_within_a_period() {
+    let (mut rig, mut ends) = attached([14, 10]);
+    let faults = |rig: &Rig| rig.count(3, SocketWord::Malformed);
+    // One of the last ends to be looked at.
+    ends.last_mut().unwrap().program().channel().store(Word::InHead, 9);
+    patrol(&mut rig);
+    assert_eq!(faults(&rig), 0, "a patrol looks at a few ends");
+    // A program finds a fault itself.
+    let control = ends[0].program().control;
+    rig.write(control, &[GIVE_UP]);
+    let mut waited = Duration::ZERO;
+    while waited < PERIOD / 2 {
+        rest(&mut rig);
+        rig.now += Patrols::PAUSE;
+        waited += Patrols::PAUSE;
+    }
+    rest(&mut rig);
+    assert_eq!(faults(&rig), 1);
+}
+
+#[test]
 fn a_guest_with_few_ends_is_looked_at_in_each_period_beside_others_with_many() {
     let mut rig = rig_that_sleeps((3..11).map(|cid| with_many_connections(device(cid, &["d"]))).collect());
     (0..8).for_each(|guest| rig.give_region(guest, REGION));
@@ -289,7 +310,7 @@ fn a_guest_with_few_ends_is_looked_at_in_each_period_beside_others_with_many() {
         ends[end].program().channel().store(Word::InHead, 9);
         let mut waited = Duration::ZERO;
         while faults(&rig) == before {
-            assert!(waited < PERIOD, "nobody looks at the end");
+            assert!(waited < PERIOD + Patrols::PAUSE, "nobody looks at the end");
             rig.now += Patrols::PAUSE;
             waited += Patrols::PAUSE;
             rest(&mut rig);
