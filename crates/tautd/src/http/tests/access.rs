@@ -98,7 +98,7 @@ fn the_socket_refuses_browsers_before_it_looks_for_the_caller() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let ask = |host: &str, origin: Option<&str>| {
         let mut request = Request::get("/v1/vms").header("host", host);
-        for origin in origin {
+        if let Some(origin) = origin {
             request = request.header("origin", origin);
         }
         let router = socket_router(server.app.clone());
