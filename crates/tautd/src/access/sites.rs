@@ -1,8 +1,8 @@
 //! Protection from other sites in a user's browser.
 //!
-//! On the Unix sockets there is no cookie or token: whoever reaches one through `ssh -L` acts as its
-//! user. Over TCP, a browser adds its cookie by itself. So any other site that the browser shows
-//! may try to send requests here.
+//! On the Unix sockets there is no cookie or token: whoever reaches one through `ssh -L` acts as
+//! its user. Over TCP, a browser adds its cookie by itself. So any other site that the browser
+//! shows may try to send requests here.
 //!
 //! - The API's socket is for programs. A request with `Origin` or `Sec-Fetch-Site` comes from a
 //!   browser and is refused.
