@@ -64,18 +64,24 @@ guest: ## Build the static binary for inside a VM
 	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --profile $(PROFILE) -p taut-guest --target $(TRIPLE)
 	@mkdir -p $(BIN) && { cmp -s $(GUEST) $(BIN)/taut-guest || { cp -p $(GUEST) $(BIN)/taut-guest.new && mv $(BIN)/taut-guest.new $(BIN)/taut-guest; }; }
 
-# Where `make install` puts the programs and libraries.
+# Where `make install` puts the programs, libraries, manual pages and the unit of the daemon. With
+# DESTDIR it fills a folder, for packages, and does not become root.
 PREFIX   ?= /usr/local
+UNITS    ?= /etc/systemd/system
 PROGRAMS := taut tautd taut-fabric taut-console taut-guest taut-image taut-inspect taut-launch taut-micro
 LIBRARIES := libtaut_vmci.so libtaut_vmci_c.so libtaut_vmci_c.a
+INSTALL  := $(if $(DESTDIR),,$(SUDO) )install
 
 # install(1) writes new files, which a program that runs needs.
 .PHONY: install
-install: build ## Install programs and libraries to PREFIX (/usr/local), and the manual pages
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib share/man/man1)
-	install -m 755 $(addprefix $(BIN)/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
-	install -m 644 $(addprefix $(BIN)/,$(LIBRARIES)) $(DESTDIR)$(PREFIX)/lib
-	$(BIN)/taut man $(DESTDIR)$(PREFIX)/share/man/man1
+install: build ## Install everything to PREFIX (/usr/local), and a unit of systemd
+	$(INSTALL) -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib include share/man/man1) $(DESTDIR)$(UNITS)
+	$(INSTALL) -m 755 $(addprefix $(BIN)/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
+	$(INSTALL) -m 644 $(addprefix $(BIN)/,$(LIBRARIES)) $(DESTDIR)$(PREFIX)/lib
+	$(INSTALL) -m 644 crates/vmci_c/include/taut_vmci.h $(DESTDIR)$(PREFIX)/include
+	$(BIN)/taut man $(BIN)/man && $(INSTALL) -m 644 $(BIN)/man/* $(DESTDIR)$(PREFIX)/share/man/man1
+	sed 's|/usr/local|$(PREFIX)|' dist/tautd.service >$(BIN)/tautd.service
+	$(INSTALL) -m 644 $(BIN)/tautd.service $(DESTDIR)$(UNITS)
 
 .PHONY: pump
 pump: ## Build qp_pump, which measures queue pairs inside VMs: target/release/qp_pump

@@ -287,7 +287,8 @@ impl History {
     /// samples; none if there are no two of them.
     ///
     /// The period begins at `from` if the subject rested then, and otherwise at the last sample
-    /// before. If `from` is in a gap without samples, the period begins behind the gap.
+    /// before. It ends at `to`, or at the last sample before, in the same way. If `from` is in a
+    /// gap without samples, the period begins behind the gap.
     pub fn counted(&self, key: &str, from: u64, to: u64) -> Result<Option<Counted>, FileError> {
         let Some(subject) = self.subject(key) else { return Ok(None) };
         let begin = self.begin(&subject, from)?;
@@ -367,8 +368,14 @@ impl History {
         }
         let mut end: Option<Sample> = None;
         for density in 0..DENSITIES {
-            let found = self.around(subject, density, to)?.before;
-            end = found.filter(|found| end.as_ref().is_none_or(|end| found.at > end.at)).or(end);
+            let Around { before, after } = self.around(subject, density, to)?;
+            // A rest has samples at both ends only.
+            if let (Some(before), Some(after)) = (&before, after)
+                && before.totals == after.totals
+            {
+                return Ok(Some(Sample { at: to, totals: after.totals }));
+            }
+            end = before.filter(|found| end.as_ref().is_none_or(|end| found.at > end.at)).or(end);
         }
         Ok(end)
     }

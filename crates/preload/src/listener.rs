@@ -203,9 +203,9 @@ pub(crate) fn arm(fd: RawFd, listener: Listener) -> Listener {
     let armed =
         at(vmci).and_then(|socket| listen(socket, listener.backlog)).and_then(|()| watch::follow(fd, vmci));
     if let Err(error) = armed {
-        let has_it = |now| matches!(now, Held::Listener(now) if now.cookie == listener.cookie && now.vmci == Some(vmci));
         // Otherwise another thread has just shut the listener down or closed it.
-        if has_it(TABLE.get(fd)) {
+        if matches!(TABLE.get(fd), Held::Listener(it) if it.cookie == listener.cookie && it.vmci == Some(vmci))
+        {
             stays_tcp(listener, error);
         }
         return Listener { vmci: None, ..listener };

@@ -66,6 +66,13 @@ pub(crate) fn wait_for(all: &mut [libc::pollfd; MOST], until: Option<Instant>, s
     woken
 }
 
+/// Ends the calling thread if it has been cancelled, as the polls of this file do. For loops of
+/// callers that pause instead.
+pub(crate) fn end_if_cancelled() {
+    // SAFETY: takes nothing. As with the polls of this file, callers have no destructors.
+    unsafe { real::pthread_testcancel() };
+}
+
 fn wait_restarting(polled: &mut [libc::pollfd; MOST + 1], until: Option<Instant>, signals: Signals) -> Woken {
     loop {
         let handlers = if signals == Signals::Restart { Handlers::installed() } else { Handlers::NONE };

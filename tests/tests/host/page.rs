@@ -13,17 +13,24 @@ fn ask(taut: &Taut, head: &str, body: &str) -> String {
 
 /// Asks the API.
 fn ask_api(taut: &Taut, path: &str) -> String {
-    ask_at(taut, "tautd.sock", &format!("GET {path}"), "")
+    let as_a_browser = ask_at(taut, "tautd.sock", &format!("GET {path}"), "");
+    assert!(as_a_browser.starts_with("HTTP/1.1 403"), "{as_a_browser}");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    send(taut, "tautd.sock", &request)
 }
 
 fn ask_at(taut: &Taut, socket: &str, head: &str, body: &str) -> String {
-    let mut stream = UnixStream::connect(taut.dir().join("run").join(socket)).unwrap();
     let length = body.len();
     let request = format!(
         "{head} HTTP/1.1\r\nhost: localhost:8080\r\nconnection: close\r\norigin: http://localhost:8080\r\n\
          sec-fetch-site: same-origin\r\ncontent-type: application/x-www-form-urlencoded\r\n\
          content-length: {length}\r\n\r\n{body}"
     );
+    send(taut, socket, &request)
+}
+
+fn send(taut: &Taut, socket: &str, request: &str) -> String {
+    let mut stream = UnixStream::connect(taut.dir().join("run").join(socket)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

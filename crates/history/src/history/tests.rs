@@ -94,6 +94,21 @@ fn a_burst_after_a_rest_is_averaged_over_the_period() {
 }
 
 #[test]
+fn a_period_that_ends_in_a_rest_ends_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut history = open(&folder, "a", START);
+    let at = |second: u64| START.wall - START.since_boot + 1000 * second;
+    for second in 5..1005_u64 {
+        history.record(1000 * second, "port", "web/0", &Values::new([(1, 100 * second.min(20))]));
+        history.write().unwrap();
+    }
+    for second in [25, 50, 700] {
+        let counted = history.counted("port", at(10), at(second)).unwrap().unwrap();
+        assert_eq!((counted.from, counted.to, counted.values.get(1)), (at(10), at(second), 1000));
+    }
+}
+
+#[test]
 fn a_period_that_begins_in_a_gap_begins_behind_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut history = open(&folder, "a", START);

@@ -1,7 +1,8 @@
 //! Functions that send. A send on a connection with a channel goes through its rings (`by_rings`).
 //! The others differ from the kernel's own call only on a VMCI socket: small ones if they are
-//! gathered (`gathered`), with an address, with urgent data, and to a peer that has gone. Messages
-//! on any socket that pass descriptors prepare these. Sends of datagram sockets are in `datagrams`.
+//! gathered (`gathered`), with an address, with urgent data, and to a peer that has gone. Before a
+//! message on any socket passes descriptors, connections among them leave their channels, and
+//! listeners give up their VMCI ports. Sends of datagram sockets are in `datagrams`.
 //!
 //! Kernels before 6.7 send no `SIGPIPE` for `AF_VSOCK`; there this library does.
 

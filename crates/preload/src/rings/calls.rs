@@ -16,7 +16,7 @@ use super::record::{Pair, Stop};
 use super::settings::settings;
 use super::wait::{AFTER_HANGUP, Armed, Pauses, Polled, Waiter, pause};
 use crate::sys::{Handled, Pieces, Room, are_faults_handled, at, guard};
-use crate::waiting::{Signals, Woken, wait_for};
+use crate::waiting::{Signals, Woken, end_if_cancelled, wait_for};
 
 /// The result of a call.
 pub(super) type Answer = Result<usize, Errno>;
@@ -144,10 +144,12 @@ pub(crate) fn receive(fd: RawFd, target: &mut Target<'_>, flags: i32) -> Option<
                 if ended || is_over || before.has_more() {
                     return Some(Ok(count));
                 }
+                end_if_cancelled();
                 pause();
                 continue;
             }
             Step::Moved(count) => {
+                pauses.end();
                 done += count;
                 if count == 0 || !all || done >= wanted {
                     return Some(Ok(done));
@@ -189,6 +191,7 @@ pub(crate) fn send(fd: RawFd, pieces: &Pieces<'_>, flags: i32) -> Option<Answer>
         });
         match step {
             Step::Moved(count) => {
+                pauses.end();
                 done += count;
                 if done >= pieces.len() {
                     return Some(Ok(done));
@@ -274,6 +277,7 @@ fn sleep(
         Plan::Pause if interruption.has_come() => return Woken::Interrupted,
         Plan::Pause if until.is_some_and(|until| Instant::now() >= until) => return Woken::TimedOut,
         Plan::Pause => {
+            end_if_cancelled();
             pauses.pause();
             return Woken::Ready;
         }

@@ -26,7 +26,7 @@ impl Pair {
             {
                 Ok(_) | Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
-                Err(Errno::BADF | Errno::NOTSOCK) => return self.number_is_closed(),
+                Err(Errno::BADF | Errno::NOTSOCK) => return self.on_closed_number(),
                 Err(_) => {
                     self.set(flag::ENDED);
                     return;
@@ -35,9 +35,10 @@ impl Pair {
         }
     }
 
-    /// Acts on a number of this process that is closed, or is another file by now. Other processes
-    /// and other numbers may still use the connection.
-    pub(super) fn number_is_closed(&self) {
+    /// Handles a number of this process that is closed, or is another file by now: forgets the
+    /// channel of the connection's number. If only that of the control connection is gone, ends the
+    /// connection, also for other processes that have it.
+    pub(super) fn on_closed_number(&self) {
         let is_known = matches!(TABLE.way(self.fd), Way::Channel(index) if index == self.channel.index())
             && TABLE.cookie(self.fd) == Some(self.cookie());
         // After a close through the library the table has changed, and the next step of the call
@@ -88,7 +89,7 @@ impl Pair {
         let sent =
             at(self.fd).and_then(|stream| send(stream, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL));
         if matches!(sent, Err(Errno::BADF | Errno::NOTSOCK)) {
-            self.number_is_closed();
+            self.on_closed_number();
             return true;
         }
         matches!(sent, Ok(_) | Err(Errno::AGAIN | Errno::INTR))
@@ -116,7 +117,7 @@ impl Pair {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return 0,
                 Err(Errno::BADF | Errno::NOTSOCK) => {
-                    self.number_is_closed();
+                    self.on_closed_number();
                     return 0;
                 }
                 _ => {

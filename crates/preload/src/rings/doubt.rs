@@ -33,13 +33,13 @@ pub(super) fn is_in_doubt() -> bool {
 /// Prepares that the program closes or replaces a descriptor. Fails with `EBADF` for a hidden one.
 pub(crate) fn closing(fd: RawFd) -> Result<(), Errno> {
     if is_on() && matches!(TABLE.way(fd), Way::Channel(_)) && !owns() {
-        count();
+        note_unseen_close();
     }
     hidden::closing(fd)
 }
 
-/// Records that this process, if it is a child of vfork, has closed a connection.
-pub(super) fn count() {
+/// Records that this process, which is a child of vfork, has closed a connection.
+pub(super) fn note_unseen_close() {
     if !COUNTED.with(|counted| counted.swap(true, SeqCst)) {
         CHILDREN.fetch_add(1, SeqCst);
     }
@@ -58,6 +58,6 @@ pub(crate) fn is_over() -> bool {
 /// Records that a child has not become another program.
 pub(crate) fn goes_on(was: bool) {
     if was {
-        count();
+        note_unseen_close();
     }
 }

@@ -269,7 +269,7 @@ impl Pair {
     /// Records what a poll of the two sockets has shown.
     pub(super) fn saw(&self, control: i16, stream: i16) {
         if (control | stream) & libc::POLLNVAL != 0 {
-            self.number_is_closed();
+            self.on_closed_number();
         }
         if control & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0 {
             // The next read of signals has to find the end, which causes no further edge.
@@ -302,7 +302,7 @@ impl Pair {
             if poll(&mut polled, Some(&NOW)).is_ok_and(|count| count > 0) {
                 let [polled] = polled;
                 if polled.revents().contains(PollFlags::NVAL) {
-                    self.number_is_closed();
+                    self.on_closed_number();
                 } else if is_control {
                     self.set(flag::ENDED);
                 } else {

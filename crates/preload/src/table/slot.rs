@@ -40,8 +40,11 @@ pub(super) struct Slot {
     pub(super) port: AtomicU32,
     pub(super) backlog: AtomicI32,
     pub(super) retry: AtomicU64,
+    /// Of a listener, whose turn it is to be accepted first; of an epoll instance, whose turn it is
+    /// to be reported first.
     pub(super) turn: AtomicU32,
-    /// Number of threads that wait for this descriptor. Counted only while writes are gathered.
+    /// Number of threads that wait for this descriptor. Of an epoll instance with queue pairs they
+    /// are counted always, of others only while writes are gathered.
     pub(super) waiting: AtomicU32,
     /// Number of the instance plus one; 0 for none; negative for more than one.
     pub(super) epoll: AtomicI32,

@@ -9,21 +9,17 @@
 //! - Elsewhere, a request that changes something is refused if one of these headers names another
 //!   site. Programs other than browsers send neither. A request with a cookie comes from a browser,
 //!   so it must have one of them.
-//! - On both Unix sockets, `Host` must be an IP address or `localhost`; on the API's socket it may
-//!   also be a name that programs send (`NAMES_OF_SOCKETS`). Otherwise a site could have its own
-//!   name resolved to the local address, and the browser would let its scripts read the answers
-//!   (DNS rebinding). Over TCP any name will do: a browser has a cookie only for the name under
-//!   which its user has logged in.
+//! - On both Unix sockets, `Host` must be an IP address or `localhost`. Otherwise a site could have
+//!   its own name resolved to the local address, and the browser would let its scripts read the
+//!   answers (DNS rebinding). On the API's socket any name without a dot will do, such as that of a
+//!   machine in the own network: no site of others has one. Over TCP any name will do: a browser
+//!   has a cookie only for the name under which its user has logged in.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use taut_api::ApiError;
 use taut_api::error::ErrorKind;
-
-/// Names by which programs call the API's socket: that of `taut`, and that of the guide's `curl`
-/// commands.
-const NAMES_OF_SOCKETS: [&[u8]; 2] = [b"tautd", b"taut"];
 
 /// Way by which a request has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +55,8 @@ fn find_fault(way: Way, method: &Method, headers: &HeaderMap) -> Option<&'static
             Way::Api if headers.contains_key("origin") || headers.contains_key("sec-fetch-site") => {
                 return Err("the request comes from a browser, and the API's socket is for programs");
             }
-            Way::Api if !is_local_host(host) && !NAMES_OF_SOCKETS.contains(&host) => {
-                return Err("the API's socket answers only under an IP address, as localhost or as tautd");
+            Way::Api if !is_local_host(host) && host.contains(&b'.') => {
+                return Err("the API's socket answers only under an IP address or a name without a dot");
             }
             Way::Page if !is_local_host(host) => {
                 return Err("the page answers only under an IP address or as localhost");
@@ -136,11 +132,12 @@ mod tests {
             let headers = headers(pairs);
             [Method::GET, Method::POST].map(|method| check(Way::Api, &method, &headers).is_ok())
         };
-        for host in ["tautd", "taut", "localhost", "localhost:8080", "127.0.0.1:9105", "[::1]:1"] {
+        for host in ["tautd", "esx1:9105", "localhost", "localhost:8080", "127.0.0.1:9105", "[::1]:1"] {
             assert_eq!(asks(&[("host", host)]), [true; 2], "{host}");
         }
         // A site may have its name resolved to the local address; its scripts read answers then.
-        for host in ["evil.example", "evil.example:8080", "tautd.evil.example", "tautd:x", ""] {
+        for host in ["evil.example", "evil.example:8080", "tautd.evil.example", "evil.", "127.0.0.1.example"]
+        {
             assert_eq!(asks(&[("host", host)]), [false; 2], "{host}");
         }
         let host = ("host", "localhost:8080");

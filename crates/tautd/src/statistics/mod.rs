@@ -225,30 +225,21 @@ impl Statistics {
     }
 
     /// Returns the counts of all subjects that `is_asked` selects by their keys. The history is
-    /// free between two subjects, so that samples are taken meanwhile.
+    /// free between two subjects, for samples and for other requests.
     fn each(&self, period: Period, is_asked: fn(&str) -> bool) -> Result<Vec<Counts>, ApiError> {
-        let _reader = self.reader()?;
-        let (span, subjects) = self.look(|history| {
+        let (span, subjects) = self.read(|history| {
             let span = Span::of(history, period, clocks());
             Ok((span, span.subjects(history, is_asked)))
         })?;
-        let counts = |subject| self.look(|history| span.counts(history, subject)).transpose();
+        let counts = |subject| self.read(|history| span.counts(history, subject)).transpose();
         subjects.into_iter().filter_map(counts).collect()
     }
 
+    /// Reads the history. Whoever waits for it already is the next to have it.
     fn read<T>(&self, read: impl FnOnce(&History) -> Result<T, FileError>) -> Result<T, ApiError> {
-        let _reader = self.reader()?;
-        self.look(read)
-    }
-
-    /// Waits until no other request reads.
-    fn reader(&self) -> Result<MutexGuard<'_, ()>, ApiError> {
-        self.reader.try_lock_for(PATIENCE).ok_or_else(busy)
-    }
-
-    /// Reads the history. If the thread of samples waits for it, it is the next to have it.
-    fn look<T>(&self, read: impl FnOnce(&History) -> Result<T, FileError>) -> Result<T, ApiError> {
-        let history = self.history.try_lock_for(PATIENCE).ok_or_else(busy)?;
+        let deadline = Instant::now() + PATIENCE;
+        let reader = self.reader.try_lock_until(deadline).ok_or_else(busy)?;
+        let history = self.history.try_lock_until(deadline).ok_or_else(busy)?;
         let found = match &*history {
             Ok(history) => read(history).map_err(|error| {
                 let hint = "look at the disk of the state directory";
@@ -257,6 +248,7 @@ impl Statistics {
             Err(error) => Err(error.clone()),
         };
         MutexGuard::unlock_fair(history);
+        MutexGuard::unlock_fair(reader);
         found
     }
 
@@ -272,7 +264,8 @@ impl Statistics {
 /// Returns the answer to requests that have waited for too long.
 fn busy() -> ApiError {
     let message = format!("the statistics were in use for {} s", PATIENCE.as_secs());
-    let hint = "ask again; if that does not help, look at the disk of the state directory";
+    let hint =
+        "ask again, for a shorter period; if nobody else asks, look at the disk of the state directory";
     ApiError::new(ErrorKind::Unavailable, message, hint)
 }
 

@@ -18,7 +18,7 @@ use taut_queue_pair::End;
 
 use super::{VsockEvent, VsockSwitch};
 use crate::vsock::proto::{ChannelIdx, ConnId, Connection, Flow, FlowId, GuestIdx, Party, Side, State};
-use crate::vsock::queue_pair::{EndId, GuestRegion, PairFault, RegionPlace};
+use crate::vsock::queue_pair::{EndId, GuestRegion, Noted, PairFault, RegionPlace};
 
 /// Returns the end that a program is told of once its stream is over.
 pub(super) fn end_of(flow: &Flow) -> End {
@@ -62,8 +62,9 @@ impl VsockSwitch {
     /// Notes how much a side that sends no more has left in its ring. Bytes that its guest adds
     /// afterwards do not count. Returns whether that was not known before.
     ///
-    /// Signals the program if a thread waits for room: its write fails now, and the peer may make
-    /// room much later, or never.
+    /// Signals the program if a thread waits for room: nobody takes its bytes any more, and the
+    /// peer may make room much later, or never. That happens once when the side ends, and once when
+    /// its flow is over, however often a peer resets.
     pub(super) fn note_end(&mut self, id: ConnId, side: Side) -> bool {
         let Self { table, pairs, .. } = self;
         let Some(connection) = table.get_mut(id).filter(|connection| connection.flows[side].ended) else {
@@ -73,7 +74,11 @@ impl VsockSwitch {
         let Some(end) = pairs.end(connection, side) else { return false };
         let was_final = std::mem::replace(&mut end.is_final, true);
         let left = end.out.available();
-        if end.out.must_signal() {
+        let flow = &connection.flows[side];
+        let noted = if flow.over || flow.cut { Noted::Over } else { Noted::Ended };
+        let is_news = noted > end.noted;
+        end.noted = noted.max(end.noted);
+        if is_news && end.out.must_signal() {
             let control = end.control;
             pairs.signal(control);
         }

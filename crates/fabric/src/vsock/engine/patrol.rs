@@ -29,7 +29,7 @@ impl VsockSwitch {
         for (guest, channel) in self.pairs.next_to_patrol(Patrols::MOST_ENDS, Patrols::PERIOD, self.now) {
             self.patrol_end(guest, channel);
         }
-        self.sched.patrols.done(self.pairs.attached(), self.now);
+        self.sched.patrols.done(self.pairs.attached() > 0, self.now);
     }
 
     /// Looks at an end, if both a connection and a program have it.

@@ -105,7 +105,7 @@ impl VsockSwitch {
     /// Takes a socket that the last fabric has handed over.
     fn take_socket(&mut self, of: HandedOver, socket: OwnedFd, orderly: bool, now: Instant) {
         match of {
-            HandedOver::Spills => {
+            HandedOver::Spills | HandedOver::SpillsToHost => {
                 if orderly && let Err(error) = read_spills(socket.into(), &mut self.table) {
                     tracing::error!("payload of VMCI connections from the last fabric is lost: {error}");
                 }
@@ -212,11 +212,13 @@ impl VsockSwitch {
             self.stop_tx(guest);
             self.stop_rx(guest);
         }
-        let (mut spills, mut pairs) = (None, None);
+        let (mut files, mut pairs) = (Vec::new(), None);
         if self.begun {
-            match write_spills(&self.table) {
-                Ok(written) => spills = written,
-                Err(error) => tracing::error!("payload of VMCI connections is lost: {error}"),
+            for (to_guests, number) in [(true, HandedOver::Spills), (false, HandedOver::SpillsToHost)] {
+                match write_spills(&self.table, to_guests) {
+                    Ok(written) => files.extend(written.map(|file| (number.to_number(), file.into()))),
+                    Err(error) => tracing::error!("payload of VMCI connections is lost: {error}"),
+                }
             }
             match write_pairs(&self.pairs, &self.table, &self.guests) {
                 Ok(written) => pairs = written,
@@ -228,7 +230,7 @@ impl VsockSwitch {
         let streams = self.host.streams.duplicates().into_iter();
         let mut sockets: Vec<_> =
             streams.map(|(id, socket)| (HandedOver::Stream(id).to_number(), socket)).collect();
-        sockets.extend(spills.map(|file| (HandedOver::Spills.to_number(), file.into())));
+        sockets.extend(files);
         sockets.extend(pairs.map(|file| (HandedOver::QueuePairs.to_number(), file.into())));
         for (guest, socket) in self.host.clients.duplicates() {
             if let Some(device) = &self.guests.devices[guest] {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::VsockSwitch;
 use crate::vsock::guest::Guests;
-use crate::vsock::host::{Broken, HOST_BUFFER, HostSockets, HostStream};
+use crate::vsock::host::{Broken, HOST_BUFFER, HostSockets, HostStream, MAX_MOVED};
 use crate::vsock::proto::{Actions, Connection, FlowId, GuestIdx, Party};
 use crate::vsock::queue_pair::QueuePairs;
 use crate::vsock::sched::{Place, Schedule};
@@ -130,7 +130,7 @@ impl HostTurn<'_> {
             sender.copied_for_host -= before - flow.copied();
             self.written += written?;
         }
-        if flow.spill.is_none() {
+        if flow.spill.is_none() && self.written < MAX_MOVED {
             self.written += self.stream.write_packets(flow, sender)?;
         }
         // Packets without bytes are given back, too.
@@ -138,7 +138,8 @@ impl HostTurn<'_> {
             self.sched.unpublished.add_sender(self.guest, sender);
         }
         // Packets in a ring that has stopped are queued again when the ring is back.
-        let may_go_on = sender.ring.is_some() && !flow.packets.is_empty() || flow.spill.is_some();
+        let may_go_on = sender.ring.is_some() && !flow.packets.is_empty()
+            || flow.spill.is_some() && flow.packet_bytes() > 0;
         if self.stream.writable && may_go_on {
             self.sched.turns.queue(self.flow, self.connection);
         }

@@ -8,17 +8,20 @@ use std::io::{self, BufReader, Read, Seek, Write};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::vsock::proto::{ConnId, ConnectionTable, MAX_EMPTY, Side, Spill};
+use crate::vsock::proto::{ConnId, ConnectionTable, MAX_EMPTY, Party, Side, Spill};
 
 /// Most bytes of one flow.
 const MAX_BYTES: u32 = 4 << 20;
 
-/// Writes the spills of all flows into a new file in memory. Returns `None` if there is no spill.
-pub(crate) fn write_spills(table: &ConnectionTable) -> io::Result<Option<File>> {
+/// Writes the spills of all flows to guests, or of all others, into a new file in memory. Returns
+/// `None` if there is no spill.
+pub(crate) fn write_spills(table: &ConnectionTable, to_guests: bool) -> io::Result<Option<File>> {
     let mut written = None;
     for (id, connection) in table.iter() {
         for side in Side::BOTH {
-            let Some(spill) = &connection.flows[side].spill else { continue };
+            let is_to_guest = matches!(connection.ends[side.other()].party, Party::Guest(_));
+            let spill = connection.flows[side].spill.as_ref().filter(|_| is_to_guest == to_guests);
+            let Some(spill) = spill else { continue };
             let file = match &mut written {
                 Some(file) => file,
                 none => none.insert(File::from(memfd_create("spills", MemfdFlags::CLOEXEC)?)),

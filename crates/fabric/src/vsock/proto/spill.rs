@@ -18,6 +18,9 @@ use super::socket_type::SocketType;
 /// promise.
 pub(crate) const MAX_EMPTY: usize = 1024;
 
+/// Memory in bytes that a spill keeps beyond twice its length.
+const MIN_SHRUNK: usize = 4096;
+
 /// A packet, or the rest of one. The packets of a byte stream are one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Record {
@@ -123,6 +126,7 @@ impl Spill {
     /// Removes bytes that [`Self::front`] has returned.
     pub(crate) fn remove(&mut self, len: u32) {
         self.bytes.drain(..len as usize);
+        shrink(&mut self.bytes);
         let Some(first) = &mut self.first else { return };
         first.len -= len;
         if first.len == 0 {
@@ -138,6 +142,14 @@ impl Spill {
 fn reserve(deque: &mut VecDeque<u8>, more: usize) {
     if deque.capacity() - deque.len() < more {
         deque.reserve_exact(more.max(deque.len() / 8));
+    }
+}
+
+/// Gives back memory of a deque that has become much shorter: bounds of what is copied count
+/// lengths.
+fn shrink(deque: &mut VecDeque<u8>) {
+    if deque.capacity() > 2 * deque.len() + MIN_SHRUNK {
+        deque.shrink_to(deque.len() + deque.len() / 8);
     }
 }
 
@@ -251,5 +263,15 @@ mod tests {
         assert!(spill.has_room(0));
         assert_eq!(all(&mut spill, 2).len(), MAX_EMPTY - 1 + 2);
         assert_eq!(spill.empty, 0);
+    }
+
+    #[test]
+    fn memory_of_what_was_taken_is_given_back() {
+        let mut spill = Spill::default();
+        (0..64).for_each(|_| spill.push(&[7; 4096], 0, SocketType::Stream));
+        while spill.len() > 1 {
+            spill.remove(4095.min(spill.len() as u32 - 1));
+            assert!(spill.bytes.capacity() <= 2 * spill.len() + MIN_SHRUNK);
+        }
     }
 }

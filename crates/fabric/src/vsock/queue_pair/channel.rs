@@ -81,6 +81,8 @@ pub(crate) struct AttachedEnd {
     /// The position up to which the program's bytes are delivered is known: it writes no more into
     /// the ring.
     pub(crate) is_final: bool,
+    /// How far the end of the stream from the program has been noted.
+    pub(crate) noted: Noted,
     /// The time is limited for which what the program has left is delivered.
     pub(super) drains: bool,
     /// Tells this use of the channel from others of it.
@@ -92,6 +94,19 @@ pub(crate) struct AttachedEnd {
     /// The program may wait for room: more than half of OUT was full at some time since it was last
     /// signalled.
     was_crowded: bool,
+}
+
+/// How far the end of the stream from a program has been noted, and signalled to a thread of it
+/// that waits for room.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Noted {
+    /// The stream goes on, as far as is known.
+    #[default]
+    No,
+    /// The program sends no more.
+    Ended,
+    /// Nothing of the stream is delivered any more.
+    Over,
 }
 
 impl AttachedEnd {
@@ -106,6 +121,7 @@ impl AttachedEnd {
             control: Some(control),
             announced: End::Open,
             is_final: false,
+            noted: Noted::No,
             drains: false,
             number,
             patrolled_at: None,
@@ -132,6 +148,7 @@ impl AttachedEnd {
             control,
             announced,
             is_final,
+            noted: Noted::No,
             drains: false,
             number,
             patrolled_at: None,

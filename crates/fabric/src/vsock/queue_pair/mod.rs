@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 use taut_api::vmci::Cid;
 use taut_queue_pair::SERVICE_PORT;
 
-pub(crate) use self::channel::{AttachedEnd, EndId, Missed};
+pub(crate) use self::channel::{AttachedEnd, EndId, Missed, Noted};
 pub(crate) use self::control::{CONTROL_CREDIT, CONTROL_WORDS, Control, Taken};
 pub(crate) use self::fault::PairFault;
 pub(crate) use self::region::GuestRegion;

@@ -21,8 +21,7 @@ impl Patrols {
     pub(crate) const PERIOD: Duration = Duration::from_secs(10);
     /// Most ends of one patrol, so that other work of the thread does not wait for long.
     pub(crate) const MOST_ENDS: usize = 16;
-    /// Shortest time between two patrols after a fault, so that they cost little however many ends
-    /// there are.
+    /// Time between two patrols after a fault.
     pub(crate) const PAUSE: Duration = Duration::from_millis(800);
     /// Time after a fault in which there are more patrols.
     pub(crate) const ALARM: Duration = Duration::from_secs(60);
@@ -48,12 +47,13 @@ impl Patrols {
         self.next = self.next.map(|next| next.min(now + Self::PAUSE));
     }
 
-    /// Notes that a patrol is over. `attached` is the number of all ends.
-    pub(crate) fn done(&mut self, attached: usize, now: Instant) {
+    /// Notes that a patrol is over. `any_attached` tells whether any end is attached.
+    pub(crate) fn done(&mut self, any_attached: bool, now: Instant) {
         let is_alarmed = self.alarmed_until.is_some_and(|until| now < until);
-        let per_period = if is_alarmed { attached.div_ceil(Self::MOST_ENDS) } else { attached.min(1) };
-        let interval = Self::PERIOD.checked_div(per_period as u32);
-        self.next = interval.map(|interval| now + interval.max(Self::PAUSE));
+        // In the alarm also where there are few ends: each is looked at as soon as its period is
+        // over, whatever the time of the alarm was.
+        let interval = if is_alarmed { Self::PAUSE } else { Self::PERIOD };
+        self.next = any_attached.then(|| now + interval);
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
     const PERIOD: Duration = Patrols::PERIOD;
 
     #[test]
-    fn patrols_share_a_period_after_a_fault_and_end_with_the_last_attached_end() {
+    fn patrols_are_frequent_after_a_fault_and_end_with_the_last_attached_end() {
         let (mut patrols, now) = (Patrols::default(), Instant::now());
         assert_eq!((patrols.next(), patrols.is_due(now)), (None, false));
         patrols.begin(now);
@@ -72,20 +72,17 @@ mod tests {
         assert_eq!((patrols.next(), patrols.is_due(now)), (Some(now + PERIOD), false));
         let now = now + PERIOD;
         assert!(patrols.is_due(now));
-        patrols.done(2000, now);
+        patrols.done(true, now);
         assert_eq!(patrols.next(), Some(now + PERIOD), "without a fault");
         patrols.alarm(now);
         assert_eq!(patrols.next(), Some(now + Patrols::PAUSE));
-        patrols.done(2 * Patrols::MOST_ENDS + 1, now);
-        assert_eq!((patrols.next(), patrols.is_due(now)), (Some(now + PERIOD / 3), false));
-        patrols.done(Patrols::MOST_ENDS, now);
-        assert_eq!(patrols.next(), Some(now + PERIOD));
-        patrols.done(2000, now);
-        assert_eq!(patrols.next(), Some(now + Patrols::PAUSE));
+        let now = now + Patrols::PAUSE;
+        patrols.done(true, now);
+        assert_eq!(patrols.next(), Some(now + Patrols::PAUSE), "after a fault");
         let later = now + Patrols::ALARM;
-        patrols.done(2000, later);
+        patrols.done(true, later);
         assert_eq!(patrols.next(), Some(later + PERIOD), "long after the fault");
-        patrols.done(0, later);
+        patrols.done(false, later);
         assert_eq!(patrols.next(), None);
         patrols.alarm(later);
         assert_eq!(patrols.next(), None, "no end is attached");

@@ -227,6 +227,8 @@ fn further_resets_of_a_peer_signal_nobody() {
     assert_eq!(a.program().take_signals(&mut rig), 1);
     b.program().take_signals(&mut rig);
     for _ in 0..3 {
+        // A thread waits for room again.
+        a.program().ends.producer.wait();
         rig.send_control(own, RST, 0);
         rest(&mut rig);
     }
