@@ -143,7 +143,9 @@ mod tests {
     fn points(chunks: &[Vec<Sample>], from: u64, to: u64, most: u64) -> Vec<(u64, u64, u64)> {
         let grid = Grid::new(from, to, USUAL[0], most, 0);
         let mut steps = Steps::new(USUAL[0], grid);
-        chunks.iter().for_each(|chunk| steps.add(chunk.clone()));
+        for chunk in chunks {
+            steps.add(chunk.clone());
+        }
         let found = steps.finish();
         found.points.iter().map(|point| (point.to, point.ms, point.values.get(1))).collect()
     }
