@@ -24,7 +24,7 @@ pub(crate) fn leave(fd: RawFd) {
         return;
     }
     match TABLE.way(fd) {
-        // Nothing was sent or received by rings yet. If another thread asks for a channel just
+        // The rings have moved no bytes yet. If another thread asks for a channel just
         // now, its answer comes first.
         Way::Open if TABLE.change_way(fd, Way::Open, Way::Refused) => {}
         Way::Open => leave(fd),

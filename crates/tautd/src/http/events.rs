@@ -89,7 +89,7 @@ pub(super) async fn list_events(
         if !matches!(tokio::time::timeout_at(until, next).await, Ok(Ok(_))) {
             return Ok(Json(events));
         }
-        // Where too many requests are worked on, the client asks again, as after the wait.
+        // The client asks again, as after the wait, if too many requests are worked on.
         if let Some(places) = &places
             && places.resume().await.is_err()
         {

@@ -11,7 +11,7 @@ pub(super) struct Span {
     now: Clocks,
 }
 
-/// What one subject has counted.
+/// The counts of one subject.
 #[derive(Debug)]
 pub(super) struct Counts {
     pub(super) key: String,

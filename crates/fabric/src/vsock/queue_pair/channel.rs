@@ -105,7 +105,7 @@ pub(crate) enum Noted {
     No,
     /// The program sends no more.
     Ended,
-    /// Nothing of the stream is delivered any more.
+    /// The stream is over: its bytes are not delivered any more.
     Over,
 }
 
