@@ -150,8 +150,8 @@ impl QueuePairs {
     }
 
     /// Takes at most `most` ends to be patrolled, none of which was patrolled less than a `period`
-    /// before `now`. Guests take turns with one end each, so a guest with many ends delays no end
-    /// of a guest with few.
+    /// before `now`. Guests take turns with one end each: how long the round of a guest takes
+    /// depends on its own ends and on the number of guests, not on how many ends those have.
     pub(crate) fn next_to_patrol(
         &mut self,
         most: usize,

@@ -50,8 +50,8 @@ impl Patrols {
     /// Notes that a patrol is over. `any_attached` tells whether any end is attached.
     pub(crate) fn done(&mut self, any_attached: bool, now: Instant) {
         let is_alarmed = self.alarmed_until.is_some_and(|until| now < until);
-        // In the alarm also where there are few ends: each is looked at as soon as its period is
-        // over, whatever the time of the alarm was.
+        // Patrols of an alarm look only at ends whose period is over, so they are frequent however
+        // few ends there are.
         let interval = if is_alarmed { Self::PAUSE } else { Self::PERIOD };
         self.next = any_attached.then(|| now + interval);
     }

@@ -196,16 +196,8 @@ fn a_request_for_seqpacket_to_the_host_is_refused() {
 fn a_program_that_does_not_read_delays_only_its_own_connection() {
     let mut rig = rig(&[&[]], 4096);
     let listener = listen(&mut rig);
-    let (mut slow, slow_own) = client(&mut rig, &listener);
-    rig.send_control(slow_own, RESPONSE, 0);
-    settle(&mut rig);
-    read(&mut slow);
-    rig.ops(0);
-    let (mut quick, quick_own) = client(&mut rig, &listener);
-    rig.send_control(quick_own, RESPONSE, 0);
-    settle(&mut rig);
-    read(&mut quick);
-    rig.ops(0);
+    let (mut slow, slow_own) = connected(&mut rig, &listener);
+    let (mut quick, quick_own) = connected(&mut rig, &listener);
     let mut sent = 0;
     while rig.drivers[0].outstanding() < 4 {
         rig.write(slow_own, &pattern(sent, 1 << 16));
@@ -215,12 +207,7 @@ fn a_program_that_does_not_read_delays_only_its_own_connection() {
     rig.write(quick_own, b"quick");
     settle(&mut rig);
     assert_eq!(read(&mut quick), b"quick");
-    let mut got = Vec::new();
-    while got.len() < sent {
-        got.extend(read(&mut slow));
-        settle(&mut rig);
-    }
-    assert!(got == pattern(0, sent));
+    assert!(read_all(&mut rig, &mut slow, sent) == pattern(0, sent));
     assert_eq!(rig.drivers[0].outstanding(), 0);
 }
 
@@ -232,6 +219,16 @@ fn connected(rig: &mut Rig, listener: &SocketAddr) -> (UnixStream, Own) {
     read(&mut stream);
     rig.ops(0);
     (stream, own)
+}
+
+/// Reads so many bytes of a guest as a client, while the guest goes on.
+fn read_all(rig: &mut Rig, stream: &mut UnixStream, count: usize) -> Vec<u8> {
+    let mut got = Vec::new();
+    while got.len() < count {
+        got.extend(read(stream));
+        settle(rig);
+    }
+    got
 }
 
 /// Lets time pass until fewer than `most` packets are in the guest's ring. Returns `false` if that
@@ -272,12 +269,7 @@ fn many_small_packets_for_a_program_that_does_not_read_delay_no_other_connection
         rig.write(quick_own, b"quick");
         settle(&mut rig);
         assert_eq!(read(&mut quick), b"quick");
-        let mut got = Vec::new();
-        while got.len() < sent {
-            got.extend(read(&mut slow));
-            settle(&mut rig);
-        }
-        assert!(got == pattern(0, sent));
+        assert!(read_all(&mut rig, &mut slow, sent) == pattern(0, sent));
         rig.check();
         assert_eq!(rig.drivers[0].outstanding(), 0);
         rig.write(slow_own, b"and on");
