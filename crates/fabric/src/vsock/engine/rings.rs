@@ -92,6 +92,7 @@ impl VsockSwitch {
             let Some(connection) = self.table.get_mut(id) else { continue };
             let from = connection.side_of(guest);
             let flow = &mut connection.flows[from];
+            flow.packets_unknown = false;
             // The guest may have changed the packet of which the receiver has a part.
             flow.offset = flow.offset.min(flow.first_len(&self.guests.senders[guest].slots));
             self.sched.turns.queue(FlowId { connection: id, from }, connection);

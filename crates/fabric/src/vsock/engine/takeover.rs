@@ -87,7 +87,15 @@ impl VsockSwitch {
         let b = if written.to_fabric && b == Party::Host { Party::Fabric } else { b };
         let (attached, needs_pairs) =
             (written.attached, written.to_fabric || written.attached.0 != [false; 2]);
-        let connection = written.into_connection([a, b], now);
+        let mut connection = written.into_connection([a, b], now);
+        for from in Side::BOTH {
+            if let Party::Guest(guest) = connection.ends[from].party {
+                let ring_is_to_start =
+                    self.guests.devices[guest].as_ref().is_some_and(|device| device.stopped.is_some());
+                connection.flows[from].packets_unknown =
+                    orderly && connection.state == State::Open && ring_is_to_start;
+            }
+        }
         let asks_tautd = connection.state == State::Requested && b == Party::Host;
         if self.add(connection, Some(id)).is_none() {
             return;

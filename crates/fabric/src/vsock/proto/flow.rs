@@ -40,6 +40,10 @@ pub(crate) struct Flow {
     pub(crate) pending: PendingControl,
     /// The sender's packets with payload, still in the sender's ring.
     pub(crate) packets: PacketQueue,
+    /// The fabric has taken over, and the sender's ring has not started since: whether packets of
+    /// the flow wait in that ring is not known. Counts as waiting packets, so that the end of the
+    /// flow does not overtake them.
+    pub(crate) packets_unknown: bool,
     /// Payload of older packets that was copied out of the sender's ring; never empty.
     pub(crate) spill: Option<Box<Spill>>,
     /// Payload since the other side last sent some.
@@ -139,10 +143,10 @@ impl Flow {
         }
     }
 
-    /// Tells whether payload in packets waits for the receiver.
+    /// Tells whether payload in packets waits for the receiver, or may do so.
     #[inline]
     pub(crate) fn has_packets(&self) -> bool {
-        !self.packets.is_empty() || self.spill.is_some()
+        !self.packets.is_empty() || self.spill.is_some() || self.packets_unknown
     }
 
     /// Payload bytes that were copied out of the sender's ring and wait for the receiver.
@@ -151,8 +155,8 @@ impl Flow {
         self.spill.as_ref().map_or(0, |spill| spill.len())
     }
 
-    /// Payload bytes in packets that are known to wait for the receiver. A fabric that has taken
-    /// over does not know of packets in the sender's ring until that is started.
+    /// Payload bytes in packets that are known to wait for the receiver (see
+    /// [`Self::packets_unknown`]).
     #[inline]
     pub(crate) fn waiting(&self) -> u64 {
         self.packets.bytes.saturating_sub(u64::from(self.offset)) + self.copied() as u64
@@ -179,6 +183,7 @@ impl Flow {
     /// sender.
     pub(crate) fn take_packets(&mut self) -> PacketQueue {
         self.cut |= self.has_payload();
+        self.packets_unknown = false;
         self.offset = 0;
         self.unframed = 0;
         self.returned = 0;

@@ -105,6 +105,7 @@ impl VsockSwitch {
         assert_eq!(packets.iter().map(|(_, packet)| u64::from(packet.len)).sum::<u64>(), flow.packets.bytes);
         assert!(flow.spill.as_ref().is_none_or(|spill| !spill.is_empty()));
         if sender.ring.is_some() {
+            assert!(!flow.packets_unknown, "{flow:?}");
             assert!(flow.offset <= flow.first_len(&sender.slots), "{flow:?}");
         }
         for (packet, _) in packets {

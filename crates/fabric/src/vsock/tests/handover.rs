@@ -1,10 +1,10 @@
 //! Handover to another switch: after an orderly stop it goes on with everything, after a kill it
 //! knows which connections and rings there were.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
-use rustix::net::sockopt::{set_socket_oobinline, socket_oobinline};
+use rustix::net::sockopt::{set_socket_oobinline, set_socket_send_buffer_size, socket_oobinline};
 use taut_api::fabric::PortId;
 use taut_api::fabric::counters::SocketWord;
 use taut_virtq::Start;
@@ -74,6 +74,73 @@ fn pending_control_packets_are_delivered_by_the_next_switch() {
     rig.replace_switch(streams);
     rig.settle();
     assert_eq!(rig.ops(0), [RESPONSE, RW, SHUTDOWN]);
+}
+
+#[test]
+fn a_shutdown_does_not_overtake_packets_in_a_ring_that_starts_after_that_of_the_receiver() {
+    let mut rig = rig(&[&["d"], &["d"]], 4096);
+    let (a, mut b) = rig.connect(0, 1, 5000);
+    rig.drivers[1].stuck = true;
+    let sent = 10 * 20_000;
+    (0..10).for_each(|at| rig.write(a, &pattern(at * 20_000, 20_000)));
+    rig.send_control(a, SHUTDOWN, SHUTDOWN_SEND);
+    rig.settle();
+    let streams = rig.switch.stop();
+    rig.take_over(streams);
+    rig.drivers[1].stuck = false;
+    rig.start_both(1, [Start::Recover; 2]);
+    rig.start(0, 0, Start::Recover).unwrap();
+    rig.settle();
+    let mut got = rig.read(&mut b);
+    assert!(got.len() < sent, "the ring of the sender is empty");
+    rig.start(0, 1, Start::Recover).unwrap();
+    while got.len() < sent {
+        rig.send_control(b, CREDIT_UPDATE, 0);
+        rig.settle();
+        let inbox = &mut rig.drivers[1].inbox;
+        let end = inbox.back().is_some_and(|(header, _)| header.op == SHUTDOWN);
+        inbox.truncate(inbox.len() - usize::from(end));
+        let before = got.len();
+        got.extend(rig.read(&mut b));
+        assert!(got.len() > before && end == (got.len() == sent), "{} of {sent}", got.len());
+    }
+    assert!(got == pattern(0, sent));
+}
+
+#[test]
+fn a_program_on_the_host_gets_packets_of_a_ring_that_starts_later_before_the_end() {
+    let mut rig = rig(&[&[]], 4096);
+    let own = Own { guest: 0, port: 5000, peer: (2, 80), taken: 0 };
+    rig.send_control(own, REQUEST, 0);
+    rig.settle();
+    let (port, request, _) = rig.questions()[0];
+    let (ours, mut program) = UnixStream::pair().unwrap();
+    set_socket_send_buffer_size(&ours, 4096).unwrap();
+    rig.answer(port, request, Some(ours.into()));
+    let sent = 10 * 20_000;
+    (0..10).for_each(|at| rig.write(own, &pattern(at * 20_000, 20_000)));
+    rig.send_control(own, SHUTDOWN, SHUTDOWN_SEND);
+    rig.settle();
+    let streams = rig.switch.stop();
+    rig.take_over(streams);
+    program.set_nonblocking(true).unwrap();
+    let (mut got, mut ring_runs, mut ended) = (Vec::new(), false, false);
+    for _ in 0..1000 {
+        (0..64).for_each(|id| rig.switch.on_stream_event(ConnId(id), EventFlags::IN | EventFlags::OUT));
+        rig.settle();
+        match program.read_to_end(&mut got) {
+            Ok(_) => {
+                ended = true;
+                break;
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+        if !std::mem::replace(&mut ring_runs, true) {
+            assert!(got.len() < sent, "the ring of the sender is empty");
+            rig.start_both(0, [Start::Recover; 2]);
+        }
+    }
+    assert!(ended && got == pattern(0, sent), "{} of {sent}", got.len());
 }
 
 #[test]
