@@ -13,12 +13,12 @@ mod descriptors;
 mod files;
 mod handlers;
 mod listeners;
-#[cfg(target_arch = "x86_64")]
-mod lists;
 mod options;
 mod processes;
 mod receives;
 mod sends;
+#[cfg(target_arch = "x86_64")]
+mod variadic;
 mod waits;
 
 use std::ffi::c_int;

@@ -10,8 +10,8 @@
 //! - `service`, `attach`, `leave`: how a connection gets a channel, and gives it up.
 //! - `record`, `words`: what is known of a channel, in memory that forked processes share, and its
 //!   locks.
-//! - `mode`: whether calls wait, without asking the kernel. `doubt`: when it has to be asked what a
-//!   number is.
+//! - `mode`: whether calls wait, without asking the kernel. `inherited`, `vfork`: when it has to be
+//!   asked what a number is, in a forked child and beside a child of vfork.
 //! - `control`: what is sent and received besides bytes. `input`, `output`: the two rings, without
 //!   waiting. `plain`: calls that the rings serve at once.
 //! - `wait`: how threads wait for a ring and wake each other. `calls`: calls that may wait.
@@ -22,9 +22,9 @@
 mod attach;
 mod calls;
 mod control;
-mod doubt;
 mod epolls;
 mod events;
+mod inherited;
 mod input;
 mod leave;
 mod mode;
@@ -37,13 +37,13 @@ mod reports;
 mod selects;
 mod service;
 mod settings;
+mod vfork;
 mod wait;
 mod watch;
 mod words;
 
 pub(crate) use attach::{begin, is_attached};
 pub(crate) use calls::{Target, receive, send};
-pub(crate) use doubt::{closing, goes_on, is_over};
 pub(crate) use epolls::Watching;
 pub(crate) use leave::{duplicated, leave, leave_if, pending_error, shut_down, unread, unsent};
 pub(crate) use mode::mode_changed;
@@ -52,4 +52,5 @@ pub(crate) use plain::{receive_plainly, send_plainly};
 pub(crate) use polls::Polling;
 pub(crate) use selects::{Selecting, select_plainly, selected};
 pub(crate) use settings::{concerns, is_on, load};
+pub(crate) use vfork::{closing, goes_on, is_over};
 pub(crate) use watch::{control as epoll_control, is_watched_here};

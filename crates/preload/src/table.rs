@@ -5,11 +5,11 @@
 //! An entry is written before the program can use the number (before connect, listen or accept
 //! return) or after it has given up the number (before the close). A correct program therefore
 //! never reads a half-written entry. Later changes of a connection concern its flags, which are one
-//! word, and its local address, which all threads set to the same value. A program may close a
-//! descriptor without the library noticing, by `fclose` or a system call of its own. Users of an
-//! entry therefore compare the socket's cookie, which the kernel never reuses. The parts of a
-//! listener that its threads change are one word with bits of that cookie, so a late change never
-//! meets the next socket of the number.
+//! word, and its local address, which one thread sets: a flag tells others when it is whole. A
+//! program may close a descriptor without the library noticing, by `fclose` or a system call of its
+//! own. Users of an entry therefore compare the socket's cookie, which the kernel never reuses. The
+//! parts of a listener that its threads change are one word with bits of that cookie, so a late
+//! change never meets the next socket of the number.
 
 mod edge;
 mod gathering;
@@ -19,13 +19,15 @@ mod state;
 mod waited;
 mod way;
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub(crate) use edge::Edge;
 use edge::Numbers;
-use slot::{CONNECTION, DUPLICATED, HIDDEN, INSTANCE, LISTENER, NO_DELAY, NOTHING, Slot, UNASKED};
+use slot::{
+    CONNECTION, DUPLICATED, HIDDEN, INSTANCE, LISTENER, LOCAL, LOCAL_BEGUN, NO_DELAY, NOTHING, Slot, UNASKED,
+};
 pub(crate) use state::State;
 use waited::Waited;
 pub(crate) use way::Way;
@@ -184,12 +186,14 @@ impl Table {
         let Some(slot) = self.slot(fd) else { return Held::Nothing };
         match slot.kind.load(Ordering::Acquire) {
             CONNECTION => {
-                let [cookie, peer @ .., flags] = slot.words();
-                let [p0, p1, p2, l0, l1, l2] = peer;
+                // Before the words: if the flag is set, they have the whole address.
+                let flags = slot.flags().load(Ordering::Acquire);
+                let [cookie, p0, p1, p2, l0, l1, l2, _] = slot.words();
+                let local = address([l0, l1, l2]);
                 Held::Connection(Connection {
                     cookie,
                     peer: address([p0, p1, p2]),
-                    local: address([l0, l1, l2]),
+                    local: if flags & LOCAL != 0 { local } else { without_ip(local) },
                     no_delay: flags & NO_DELAY != 0,
                     unasked: flags & UNASKED != 0,
                 })
@@ -224,7 +228,9 @@ impl Table {
                 let [p0, p1, p2] = words(it.peer);
                 let [l0, l1, l2] = words(it.local);
                 let flag = |set, flag| if set { flag } else { 0 };
-                let flags = flag(it.no_delay, NO_DELAY) | flag(it.unasked, UNASKED);
+                let flags = flag(it.no_delay, NO_DELAY)
+                    | flag(it.unasked, UNASKED)
+                    | flag(!it.local.ip().is_unspecified(), LOCAL);
                 slot.set(CONNECTION, [it.cookie, p0, p1, p2, l0, l1, l2, flags], 0);
             }
             Held::Listener(it) => {
@@ -250,30 +256,33 @@ impl Table {
     /// Records whether the program has set `TCP_NODELAY` of the connection with this cookie.
     pub(crate) fn set_no_delay(&self, fd: RawFd, cookie: u64, on: bool) {
         let Some(slot) = self.connection(fd, cookie) else { return };
-        let [.., flags] = &slot.words;
         if on {
-            flags.fetch_or(NO_DELAY, Ordering::Relaxed);
+            slot.flags().fetch_or(NO_DELAY, Ordering::Relaxed);
         } else {
-            flags.fetch_and(!NO_DELAY, Ordering::Relaxed);
+            slot.flags().fetch_and(!NO_DELAY, Ordering::Relaxed);
         }
     }
 
     /// Records that the program has asked for the result of the connect that made the connection
     /// with this cookie. Returns false if it had asked before.
     pub(crate) fn set_asked(&self, fd: RawFd, cookie: u64) -> bool {
-        self.connection(fd, cookie).is_some_and(|slot| {
-            let [.., flags] = &slot.words;
-            flags.fetch_and(!UNASKED, Ordering::Relaxed) & UNASKED != 0
-        })
+        self.connection(fd, cookie)
+            .is_some_and(|slot| slot.flags().fetch_and(!UNASKED, Ordering::Relaxed) & UNASKED != 0)
     }
 
-    /// Sets the local address of the connection with this cookie.
+    /// Sets the local address of the connection with this cookie, unless it is known. Of several
+    /// threads one sets it. Port and family stay: until the address is whole, readers of the words
+    /// take these alone. A child that is forked meanwhile never gets the rest.
     pub(crate) fn set_local(&self, fd: RawFd, cookie: u64, local: SocketAddr) {
         let Some(slot) = self.connection(fd, cookie) else { return };
+        if slot.flags().fetch_or(LOCAL_BEGUN, Ordering::Relaxed) & (LOCAL | LOCAL_BEGUN) != 0 {
+            return;
+        }
         let [_, _, _, _, parts @ .., _] = &slot.words;
         for (part, word) in parts.iter().zip(words(local)) {
             part.store(word, Ordering::Relaxed);
         }
+        slot.flags().fetch_or(LOCAL, Ordering::Release);
     }
 
     /// Changes the state of the listener with this cookie. Returns the state before; `None` if the
@@ -425,6 +434,15 @@ fn address([high, low, rest]: [u64; 3]) -> SocketAddr {
         _ => IpAddr::V6(v6),
     };
     SocketAddr::new(ip, rest as u16)
+}
+
+/// The port of an address, with the unspecified IP address of its family.
+fn without_ip(address: SocketAddr) -> SocketAddr {
+    let ip = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 #[cfg(test)]

@@ -192,6 +192,10 @@ fn broken_pipe() {
     println!("writev: {:?} {}", (&client).write_vectored(&[IoSlice::new(b"x")]).is_err(), handled());
     println!("send: {:?} {}", send(fd, b"x", 0), handled());
     println!("without a signal: {:?} {}", send(fd, b"x", libc::MSG_NOSIGNAL), handled());
+    println!("no bytes: {:?} {:?} {}", write(fd, b""), send(fd, b"", 0), handled());
+    for call in [Pieces::Write, Pieces::Send] {
+        println!("{call:?} of empty pieces: {:?} {:?} {}", call.empty(fd, 0), call.empty(fd, 3), handled());
+    }
     // The number becomes a pipe, which the library does not see.
     let (reading, writing) = pipe();
     raw_close(client.into_raw_fd());

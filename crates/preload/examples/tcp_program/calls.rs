@@ -17,8 +17,8 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 pub(crate) use alarms::with_alarms;
 pub(crate) use messages::{Pieces, pass, pass_at_once, receive_descriptor};
 pub(crate) use processes::{
-    HANDLED, block, handle, in_child, in_vfork_child, kill, start_child, start_child_by_system_call,
-    wait_child,
+    HANDLED, block, handle, in_child, in_vfork_child, is_asleep, kill, start_child,
+    start_child_by_system_call, wait_child,
 };
 pub(crate) use programs::{execute_with, spawn_with, temporary};
 pub(crate) use sockets::{linger_reset, select_writable, stream_of};

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::calls::{
-    answer, close, connect, dup, epoll, epoll_ctl, epoll_wait, fcntl, in_child, owned, peer_ip, poll,
+    answer, close, connect, dup, epoll, epoll_ctl, epoll_wait, fcntl, in_child, owned, peer_ip, pipe, poll,
     raw_close, recv, socket, write,
 };
 use crate::{Scenario, listen_at, listener, pair, reserved};
@@ -20,6 +20,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("number_of_a_lost_listener", number_of_a_lost_listener),
     ("closed_during_connect", closed_during_connect),
     ("child_closes_everything_unseen", child_closes_everything_unseen),
+    ("child_has_a_pipe_at_the_number", child_has_a_pipe_at_the_number),
 ];
 
 fn lock(kind: i32) -> libc::flock {
@@ -121,4 +122,38 @@ fn child_closes_everything_unseen() {
     println!("read: {:?}", recv(fd, &mut [0; 8], 0));
     println!("write: {:?}", write(fd, b"back"));
     println!("read: {:?}", recv(server.as_raw_fd(), &mut [0; 8], 0));
+}
+
+/// Children put a pipe over the number of a connection by a system call, and use it. Their parent
+/// goes on with the connection.
+fn child_has_a_pipe_at_the_number() {
+    const DATA: u64 = 7;
+    let (client, mut server) = pair();
+    let fd = client.as_raw_fd();
+    server.write_all(b"1").unwrap();
+    println!("read: {:?}", recv(fd, &mut [0; 8], 0));
+    for first in ["write", "poll", "epoll"] {
+        let code = in_child(|| {
+            let (reading, writing) = pipe();
+            // SAFETY: takes numbers; the child has both.
+            answer(unsafe { libc::syscall(libc::SYS_dup3, writing.as_raw_fd(), fd, 0) } as i32).unwrap();
+            let has_room = match first {
+                "poll" => poll(fd, libc::POLLOUT, 10_000) == libc::POLLOUT,
+                "epoll" => {
+                    let instance = epoll();
+                    let instance = instance.as_raw_fd();
+                    epoll_ctl(instance, libc::EPOLL_CTL_ADD, fd, libc::EPOLLOUT, DATA).unwrap();
+                    epoll_wait(instance, 10_000) == Some((libc::EPOLLOUT as u32, DATA))
+                }
+                _ => true,
+            };
+            let is_sent = write(fd, b"child") == Ok(5);
+            u8::from(!has_room || !is_sent || poll(reading.as_raw_fd(), libc::POLLIN, 0) != libc::POLLIN)
+        });
+        println!("{first}: {code}");
+    }
+    println!("write: {:?}", write(fd, b"parent"));
+    let mut bytes = [0; 16];
+    let count = recv(server.as_raw_fd(), &mut bytes, 0).unwrap();
+    println!("read: {:?}", String::from_utf8_lossy(&bytes[..count]));
 }

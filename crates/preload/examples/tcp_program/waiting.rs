@@ -5,12 +5,13 @@ use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use crate::calls::{
-    block, epoll, epoll_ctl, epoll_wait, handle, in_child, kill, poll, receive_timeout, recv, recvmmsg,
-    select_readable, send, send_timeout, sendmmsg, start_child, unread, wait_child, with_alarms,
+    block, epoll, epoll_ctl, epoll_wait, handle, in_child, is_asleep, kill, poll, receive_timeout, recv,
+    recvmmsg, select_readable, send, send_timeout, sendmmsg, start_child, unread, wait_child, with_alarms,
 };
 use crate::{Scenario, pair};
 
@@ -276,8 +277,10 @@ fn shutdown_wakes_a_writer() {
     let (client, _server) = pair();
     let written = AtomicUsize::new(0);
     let (mut writing, written) = (&client, &written);
+    let (tell, told) = mpsc::channel();
     thread::scope(|scope| {
         let writer = scope.spawn(move || {
+            tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
             loop {
                 match writing.write(&[7; 10_000]) {
                     Ok(count) => written.fetch_add(count, Relaxed),
@@ -285,14 +288,17 @@ fn shutdown_wakes_a_writer() {
                 };
             }
         });
-        // Buffers between both ends fill up with delay.
-        let mut before = 0;
-        while before == 0 || before != written.load(Relaxed) {
-            before = written.load(Relaxed);
+        let (task, mut before) = (told.recv().unwrap(), 0);
+        // Buffers between both ends fill up with delay. A writer that only lacks a processor does
+        // not count.
+        let waits = (0..200).any(|_| {
             thread::sleep(Duration::from_millis(200));
-        }
+            let now = written.load(Relaxed);
+            std::mem::replace(&mut before, now) == now && now > 0 && is_asleep(task)
+        });
         println!("shut down: {:?}", client.shutdown(Shutdown::Write));
         println!("woken: {:?}", writer.join().unwrap());
+        assert!(waits, "not tested: the writer has never waited for room");
     });
 }
 
@@ -303,9 +309,10 @@ fn beside_a_child_that_was_killed() {
     server.write_all(b"1").unwrap();
     println!("read: {:?}", recv(fd, &mut [0; 8], 0));
     let child = start_child(|| u8::from(recv(fd, &mut [0; 8], 0).is_ok()));
-    thread::sleep(Duration::from_millis(100));
+    let waits = (0..10_000).any(|_| is_asleep(child));
     kill(child, libc::SIGKILL);
     println!("child: {}", wait_child(child));
+    assert!(waits, "not tested: the child has never waited for bytes");
     server.write_all(b"unread").unwrap();
     println!("bytes: {:#x}", poll(fd, libc::POLLIN, -1));
     send_timeout(fd, 300);

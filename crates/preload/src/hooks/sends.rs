@@ -22,7 +22,7 @@ use super::{fail, guard, is_vmci};
 use crate::datagram::find;
 use crate::say::complain;
 use crate::state::TABLE;
-use crate::sys::{errno, kernel_signals, option, raise_sigpipe, set_errno};
+use crate::sys::{Pieces, errno, kernel_signals, option, raise_sigpipe, set_errno};
 use crate::{gather, real, rights, rings};
 
 /// Refuses urgent data. `AF_VSOCK` has none, and that of a Unix socket would not reach the guest.
@@ -81,7 +81,17 @@ pub(crate) unsafe extern "C-unwind" fn write(fd: c_int, bytes: *const c_void, le
     signalled(fd, 0, unsafe { real::write(fd, bytes, len) })
 }
 
-/// `writev(2)`.
+/// Tells whether `count` structures describe no bytes.
+///
+/// # Safety
+/// As for `writev`.
+unsafe fn is_nothing(parts: *const iovec, count: c_int) -> bool {
+    // SAFETY: as the caller promises. A negative count is more than the kernel takes.
+    unsafe { Pieces::new(parts, count as usize) }.is_some_and(|pieces| pieces.len() == 0)
+}
+
+/// `writev(2)`. Without bytes it succeeds on each socket, even if `write` fails with `EPIPE`: the
+/// kernel does not ask the socket then.
 ///
 /// # Safety
 /// As the C library's.
@@ -91,6 +101,11 @@ pub(crate) unsafe extern "C-unwind" fn writev(fd: c_int, parts: *const iovec, co
         let Ok(count) = usize::try_from(count) else { return fail(Errno::INVAL) };
         // SAFETY: as the caller promises.
         return unsafe { datagrams::send(fd, slot, (parts, count), 0, NOBODY) };
+    }
+    // SAFETY: as the caller promises.
+    if TABLE.may_be_connected(fd) && unsafe { is_nothing(parts, count) } {
+        // SAFETY: as the caller promises.
+        return unsafe { real::writev(fd, parts, count) };
     }
     // SAFETY: as the caller promises.
     if let Some(result) = unsafe { to_rings(fd, parts, count as usize, 0, Errno::INVAL) } {

@@ -38,6 +38,7 @@ pub(crate) fn begin(fd: RawFd) {
 /// Tells whether the bytes of a connection go through a channel. If that is not decided yet,
 /// decides it now.
 pub(crate) fn is_attached(fd: RawFd) -> bool {
+    super::inherited::check(fd);
     loop {
         match TABLE.way(fd) {
             Way::Channel(_) if Pair::known(fd).is_some() => return true,
@@ -118,7 +119,7 @@ pub(super) fn attach_all() {
 
 /// Has a child stay with packets for connections about which a thread of its parent decides just
 /// now. With `all`, also for those that its parent may yet decide about: the child was made without
-/// the C library's fork.
+/// the C library's fork. The first call on a connection that has a channel asks what its number is.
 pub(super) fn forked(all: bool) {
     if !is_on() {
         return;
@@ -130,6 +131,7 @@ pub(super) fn forked(all: bool) {
         }
         if let Some(pair) = Pair::known(fd) {
             pair.set_shared();
+            TABLE.set_inherited(fd, true);
         }
     }
     TABLE.inherit_edges();

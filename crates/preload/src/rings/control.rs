@@ -18,18 +18,23 @@ use crate::table::Way;
 pub(super) const MOST_SIGNALS: usize = 64;
 
 impl Pair {
-    /// Asks the fabric to look at the channel. If the socket is full, it was asked already.
-    pub(super) fn bell(&self) {
+    /// Asks the fabric to look at the channel. If the socket is full, it was asked already. Returns
+    /// false if this process cannot ask, since it has closed a number unseen: then another process
+    /// that has the connection has to.
+    pub(super) fn bell(&self) -> bool {
         loop {
             match at(self.control)
                 .and_then(|socket| send(socket, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL))
             {
-                Ok(_) | Err(Errno::AGAIN) => return,
+                Ok(_) | Err(Errno::AGAIN) => return true,
                 Err(Errno::INTR) => {}
-                Err(Errno::BADF | Errno::NOTSOCK) => return self.on_closed_number(),
+                Err(Errno::BADF | Errno::NOTSOCK) => {
+                    self.on_closed_number();
+                    return false;
+                }
                 Err(_) => {
                     self.set(flag::ENDED);
-                    return;
+                    return true;
                 }
             }
         }

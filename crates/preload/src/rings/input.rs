@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use taut_queue_pair::memory::Copying;
-use taut_queue_pair::{Consumer, Direction, End, Memory};
+use taut_queue_pair::{Consumer, Direction, End, Memory, Private};
 
 use super::calls::Target;
 use super::record::{Pair, Stop};
@@ -147,12 +147,14 @@ impl<'a> Input<'a> {
     }
 
     /// Shows the fabric the room that reads have made. If it waits for room, it is told once half
-    /// of the ring is free.
+    /// of the ring is free. If this process cannot tell it, the wait counts as not signalled, so
+    /// that the next read of another process signals it.
     #[inline]
     fn show_room(&mut self) {
         let is_half = self.ring.free().is_ok_and(|free| free >= self.ring.size() / 2);
-        if self.ring.publish() && is_half && self.ring.must_signal() {
-            self.pair.bell();
+        let seen = self.ring.private().seen;
+        if self.ring.publish() && is_half && self.ring.must_signal() && !self.pair.bell() {
+            self.ring.go_on(Private { seen, ..self.ring.private() });
         }
     }
 

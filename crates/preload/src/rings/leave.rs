@@ -82,7 +82,7 @@ pub(super) fn forget(fd: RawFd) {
         TABLE.set_way(fd, Way::Packets);
         end_control(fd);
     } else {
-        super::doubt::note_unseen_close();
+        super::vfork::note_unseen_close();
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::io::Errno;
 use taut_queue_pair::memory::Copying;
-use taut_queue_pair::{Direction, End, Memory, Producer};
+use taut_queue_pair::{Direction, End, Memory, Private, Producer};
 
 use super::record::{Pair, Stop};
 use super::words::flag;
@@ -96,8 +96,18 @@ impl<'a> Output<'a> {
     /// Shows the fabric what was written, which looks by itself after a while or has to be told.
     #[inline]
     fn show_bytes(&mut self) {
-        if self.ring.publish() && self.ring.must_signal() {
-            self.pair.bell();
+        if self.ring.publish() {
+            self.signal();
+        }
+    }
+
+    /// Signals the fabric if it waits for bytes. If this process cannot, the wait counts as not
+    /// signalled, so that the next write of another process signals it.
+    #[inline]
+    fn signal(&mut self) {
+        let seen = self.ring.private().seen;
+        if self.ring.must_signal() && !self.pair.bell() {
+            self.ring.go_on(Private { seen, ..self.ring.private() });
         }
     }
 
@@ -156,9 +166,7 @@ impl<'a> Output<'a> {
     pub(super) fn shut(&mut self) {
         if !self.pair.set(flag::SHUT_WRITE) {
             self.ring.finish(End::Finished);
-            if self.ring.must_signal() {
-                self.pair.bell();
-            }
+            self.signal();
         }
     }
 

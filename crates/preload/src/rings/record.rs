@@ -12,10 +12,11 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use taut_queue_pair::{Channel, Direction, End, Memory, Private};
 
-use super::doubt::is_in_doubt;
+use super::inherited;
 use super::settings::{Settings, settings};
+use super::vfork::is_in_doubt;
 use super::words::{BY_PACKETS, COOKIE, FLAGS, HUNG_UP, STATE, flag};
-use crate::state::{TABLE, recognise_child};
+use crate::state::TABLE;
 use crate::sys::{Lock, Locked, Record, at};
 use crate::table::Way;
 
@@ -80,11 +81,11 @@ impl Pair {
         (at(fd).and_then(sockopt::socket_cookie) == Ok(pair.cookie)).then_some(pair)
     }
 
-    /// The connection of a descriptor, for data calls. Asks the kernel only while a child of vfork
-    /// may have made the table wrong.
+    /// The connection of a descriptor, for data calls. Asks the kernel only at the first call after
+    /// a fork, and while a child of vfork may have made the table wrong.
     #[inline]
     pub(super) fn now(fd: RawFd) -> Option<Self> {
-        recognise_child();
+        inherited::check(fd);
         if is_in_doubt() { Self::of(fd) } else { Self::known(fd) }
     }
 

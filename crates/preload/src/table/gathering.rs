@@ -46,10 +46,7 @@ impl Table {
 
     /// Tells whether the program has set `TCP_NODELAY` of a connection.
     pub(crate) fn has_no_delay(&self, fd: RawFd) -> bool {
-        self.slot(fd).is_some_and(|slot| {
-            let [.., flags] = &slot.words;
-            flags.load(Relaxed) & NO_DELAY != 0
-        })
+        self.slot(fd).is_some_and(|slot| slot.flags().load(Relaxed) & NO_DELAY != 0)
     }
 
     /// Sets or removes the program's `TCP_CORK`.

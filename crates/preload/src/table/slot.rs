@@ -21,11 +21,17 @@ pub(super) const STREAM: u32 = 16;
 pub(super) const ANSWERED: u32 = 32;
 /// Mark of an epoll instance that is watched itself.
 pub(super) const NESTED: u32 = 64;
+/// Mark of a connection that this process has from its parent, and has not used yet.
+pub(super) const INHERITED: u32 = 128;
 
 /// Flag of a connection with `TCP_NODELAY`, in the last of its words.
 pub(super) const NO_DELAY: u64 = 1;
 /// Flag of a connection whose next connect asks for the result of the first one.
 pub(super) const UNASKED: u64 = 2;
+/// Flag of a connection whose words have the local IP address. Set after these words.
+pub(super) const LOCAL: u64 = 4;
+/// Flag of a connection whose local address a thread has begun to set. Only one thread does.
+pub(super) const LOCAL_BEGUN: u64 = 8;
 
 /// An entry.
 #[derive(Debug)]
@@ -107,6 +113,12 @@ impl Slot {
         // First, so that no thread changes a listener that is gone.
         self.state.store(0, Ordering::Release);
         self.kind.store(NOTHING, Ordering::Release);
+    }
+
+    /// The flags of a connection: [`NO_DELAY`] and those behind it.
+    pub(super) fn flags(&self) -> &AtomicU64 {
+        let [.., flags] = &self.words;
+        flags
     }
 
     pub(super) fn cookie(&self) -> u64 {

@@ -63,18 +63,38 @@ fn numbers_outside_the_table_have_no_entries() {
 fn parts_of_a_connection_change_each_by_itself() {
     let first = Connection { unasked: true, ..connection("10.0.0.7:6379", "[::]:7") };
     let local: SocketAddr = "[fd00::6]:7".parse().unwrap();
-    TABLE.set(50, Held::Connection(first));
-    TABLE.set_no_delay(50, 1, false);
-    TABLE.set_local(50, 1, local);
-    assert!(!TABLE.set_asked(50, 1));
-    assert_eq!(TABLE.get(50), Held::Connection(first), "another socket");
-    TABLE.set_no_delay(50, first.cookie, false);
-    TABLE.set_local(50, first.cookie, local);
-    assert_eq!(TABLE.get(50), Held::Connection(Connection { local, no_delay: false, ..first }));
-    TABLE.set_no_delay(50, first.cookie, true);
-    assert!(TABLE.set_asked(50, first.cookie));
-    assert!(!TABLE.set_asked(50, first.cookie), "one thread gets it");
-    assert_eq!(TABLE.get(50), Held::Connection(Connection { local, unasked: false, ..first }));
+    TABLE.set(55, Held::Connection(first));
+    TABLE.set_no_delay(55, 1, false);
+    TABLE.set_local(55, 1, local);
+    assert!(!TABLE.set_asked(55, 1));
+    assert_eq!(TABLE.get(55), Held::Connection(first), "another socket");
+    TABLE.set_no_delay(55, first.cookie, false);
+    TABLE.set_local(55, first.cookie, local);
+    assert_eq!(TABLE.get(55), Held::Connection(Connection { local, no_delay: false, ..first }));
+    TABLE.set_no_delay(55, first.cookie, true);
+    assert!(TABLE.set_asked(55, first.cookie));
+    assert!(!TABLE.set_asked(55, first.cookie), "one thread gets it");
+    TABLE.set_local(55, first.cookie, "[fd00::8]:7".parse().unwrap());
+    assert_eq!(TABLE.get(55), Held::Connection(Connection { local, unasked: false, ..first }));
+}
+
+#[test]
+fn a_local_address_is_read_whole_or_not_at_all() {
+    const ROUNDS: usize = 300;
+    let before = connection("[fd00::7]:6379", "[::]:7");
+    let after = Connection { local: "[fd00:1:2:3:4:5:6:7]:7".parse().unwrap(), ..before };
+    for _ in 0..ROUNDS {
+        TABLE.set(56, Held::Connection(before));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| TABLE.set_local(56, after.cookie, after.local));
+            }
+            while TABLE.get(56) != Held::Connection(after) {
+                let seen = TABLE.get(56);
+                assert!(seen == Held::Connection(before) || seen == Held::Connection(after), "{seen:?}");
+            }
+        });
+    }
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! The part of an entry that tells how the bytes of a connection move.
 
 use std::os::fd::RawFd;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::Table;
-use super::slot::STREAM;
+use super::slot::{INHERITED, STREAM};
 
 /// How the bytes of a connection move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +88,22 @@ impl Table {
             .map(|slot| slot.control.swap(0, AcqRel))
             .filter(|number| *number > 0)
             .map(|number| number - 1)
+    }
+
+    /// Records that this process has a connection from its parent, or has used it since.
+    pub(crate) fn set_inherited(&self, fd: RawFd, inherited: bool) {
+        let Some(slot) = self.slot(fd) else { return };
+        if inherited {
+            slot.marks.fetch_or(INHERITED, Relaxed);
+        } else {
+            slot.marks.fetch_and(!INHERITED, Relaxed);
+        }
+    }
+
+    /// Tells whether this process has a connection from its parent, and has not used it yet.
+    #[inline]
+    pub(crate) fn is_inherited(&self, fd: RawFd) -> bool {
+        self.slot(fd).is_some_and(|slot| slot.is_marked(INHERITED))
     }
 
     /// Tells whether a stream of the C library writes to a number.

@@ -5,7 +5,7 @@
 pub(crate) const NOT_BY_RINGS: [&str; 1] = ["another_program_inherits"];
 
 /// Scenarios that move bytes, so that connections must get channels.
-pub(crate) const BY_RINGS: [&str; 32] = [
+pub(crate) const BY_RINGS: [&str; 33] = [
     "bulk_and_half_close",
     "flags_of_recv",
     "pieces",
@@ -37,6 +37,7 @@ pub(crate) const BY_RINGS: [&str; 32] = [
     "one_event_at_a_time",
     "child_of_vfork_closes_the_instance",
     "child_closes_everything_unseen",
+    "child_has_a_pipe_at_the_number",
     "messages_pass_a_connection",
 ];
 

@@ -217,6 +217,7 @@ same_as_tcp! {
     number_of_a_lost_listener 2..=2;
     closed_during_connect 1..=1;
     child_closes_everything_unseen 1..=1;
+    child_has_a_pipe_at_the_number 1..=1;
     children_accept 3..=3;
     child_has_the_connection 1..=1;
     another_program_inherits 3..=3;

@@ -1,6 +1,8 @@
 //! Child processes and signals.
 
 use std::ffi::{c_int, c_void};
+use std::thread;
+use std::time::Duration;
 
 use super::{answer, error};
 
@@ -56,6 +58,17 @@ pub(crate) fn wait_child(pid: c_int) -> c_int {
         assert_eq!(error(), "EINTR");
     }
     if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
+}
+
+/// Tells whether a child, or a thread of this process, sleeps in three looks in a row. A task that
+/// only lacks a processor does not sleep, nor does one that has ended.
+pub(crate) fn is_asleep(task: c_int) -> bool {
+    (0..3).all(|_| {
+        thread::sleep(Duration::from_millis(3));
+        let text = std::fs::read_to_string(format!("/proc/{task}/stat")).unwrap_or_default();
+        // The state is behind the name in parentheses.
+        text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+    })
 }
 
 /// `kill(2)`.

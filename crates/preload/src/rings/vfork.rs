@@ -1,9 +1,9 @@
-//! Whether the table may say something wrong about the descriptors of this process.
+//! Children of vfork that close connections.
 //!
 //! The functions that close or replace a descriptor keep the table right, so that data calls need
-//! no system call to find out what a number is. Only a child of vfork, which uses its parent's
-//! memory, cannot change the table when it closes a connection. From then on until it has become
-//! another program or has ended, all data calls ask the kernel.
+//! no system call to find out what a number is. A child of vfork uses its parent's memory, and so
+//! it cannot change the table when it closes a connection. From then on until it has become another
+//! program or has ended, the table is in doubt, and all data calls ask the kernel.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
