@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::chunk::{self, Chunk, Sample};
 use crate::file::{self, Around, File, FileError};
 use crate::growing::{Begun, Growing};
+use crate::reading::Reading;
 use crate::series::{Grid, Series, Steps};
 use crate::subject::Subject;
 use crate::thinning::{DENSITIES, Density, EARLY};
@@ -124,8 +125,9 @@ impl History {
     }
 
     /// Records a reading of a subject's counters. `key` identifies the subject for good, `name` is
-    /// its name now. A reading that is not after the last one is left out.
-    pub fn record(&mut self, since_boot: u64, key: &str, name: &str, reading: &Values) {
+    /// its name now. A reading that is not after the last one is left out. A counter that the
+    /// reading lacks keeps its total.
+    pub fn record(&mut self, since_boot: u64, key: &str, name: &str, reading: &Reading) {
         let at = self.timeline.position(since_boot);
         self.last = self.last.max(at);
         // Most readings are of subjects that are known.

@@ -19,7 +19,8 @@
 //!
 //! The modules are layers. Each imports only from those above it in this list:
 //!
-//! * [`values`]: counters at one point in time.
+//! * [`values`]: totals of counters at one point in time, or their growth.
+//! * [`reading`]: counters that could be read.
 //! * [`timeline`]: time that no change of the clock disturbs.
 //! * [`thinning`]: which samples are kept for how long.
 //! * [`totals`]: readings that go back become totals that do not.
@@ -34,6 +35,7 @@ mod chunk;
 mod file;
 mod growing;
 mod history;
+mod reading;
 mod series;
 mod subject;
 pub mod thinning;
@@ -43,6 +45,7 @@ mod values;
 
 pub use file::FileError;
 pub use history::{Counted, History};
+pub use reading::Reading;
 pub use series::{Point, Series};
 pub use timeline::{Clocks, Timeline};
 pub use values::Values;

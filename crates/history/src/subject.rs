@@ -2,6 +2,7 @@
 
 use crate::chunk::Sample;
 use crate::growing::Growing;
+use crate::reading::Reading;
 use crate::thinning::{DENSITIES, Density, EARLY};
 use crate::totals::{Read, Totals};
 use crate::values::Values;
@@ -77,7 +78,7 @@ impl Subject {
     }
 
     /// Records a reading at a position.
-    pub(crate) fn record(&mut self, densities: [Density; DENSITIES], at: u64, name: &str, reading: &Values) {
+    pub(crate) fn record(&mut self, densities: [Density; DENSITIES], at: u64, name: &str, reading: &Reading) {
         if at <= self.last {
             return;
         }

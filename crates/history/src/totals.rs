@@ -1,8 +1,10 @@
 //! Totals that never go back, from readings that may.
 //!
 //! A counter begins at zero again when its port gets another owner or the host boots. What it had
-//! counted before stays in the total.
+//! counted before stays in the total. A counter that a reading lacks has not begun again: its total
+//! stays as it was, and goes on with the next reading that has it.
 
+use crate::reading::Reading;
 use crate::values::Values;
 
 /// The totals of a subject.
@@ -42,26 +44,21 @@ impl Totals {
     }
 
     /// Takes a reading.
-    pub(crate) fn read(&mut self, reading: &Values) -> Read {
-        // Most readings of an idle subject are as the last one.
-        if *reading == self.last && self.earlier == Values::default() {
-            return Read::Same;
-        }
-        let mut has_begun_again = false;
-        for (number, total) in self.last.iter() {
-            let before = total.saturating_sub(self.earlier.get(number));
-            if reading.get(number) < before {
-                self.earlier.set(number, total);
+    pub(crate) fn read(&mut self, reading: &Reading) -> Read {
+        let (mut has_begun_again, mut is_same) = (false, true);
+        for (number, value) in reading.iter() {
+            let (before, mut earlier) = (self.last.get(number), self.earlier.get(number));
+            if value < before.saturating_sub(earlier) {
+                earlier = before;
+                self.earlier.set(number, earlier);
                 has_begun_again = true;
             }
+            let total = value.saturating_add(earlier);
+            if total != before {
+                self.last.set(number, total);
+                is_same = false;
+            }
         }
-        let total = |(number, value): (u8, u64)| (number, value.saturating_add(self.earlier.get(number)));
-        let mut totals = Values::new(reading.iter().map(total));
-        for (number, earlier) in self.earlier.iter() {
-            totals.set(number, totals.get(number).max(earlier));
-        }
-        let is_same = totals == self.last;
-        self.last = totals;
         match (has_begun_again, is_same) {
             (true, _) => Read::BegunAgain,
             (false, true) => Read::Same,
@@ -79,19 +76,36 @@ mod tests {
     #[test]
     fn a_counter_that_begins_again_goes_on_from_its_total() {
         let mut totals = Totals::default();
-        assert_eq!(totals.read(&Values::new([(1, 100), (2, 5)])), Read::Grown);
-        assert_eq!(totals.read(&Values::new([(1, 100), (2, 5)])), Read::Same);
-        assert_eq!(totals.read(&Values::new([(1, 30), (2, 6)])), Read::BegunAgain, "the first one");
+        assert_eq!(totals.read(&Reading::new([(1, 100), (2, 5)])), Read::Grown);
+        assert_eq!(totals.read(&Reading::new([(1, 100), (2, 5)])), Read::Same);
+        assert_eq!(totals.read(&Reading::new([(1, 30), (2, 6)])), Read::BegunAgain, "the first one");
         assert_eq!(totals.last(), &Values::new([(1, 130), (2, 6)]));
-        assert_eq!(totals.read(&Values::new([(1, 31), (2, 6)])), Read::Grown);
-        assert_eq!(totals.read(&Values::new([(1, 31), (2, 6)])), Read::Same);
+        assert_eq!(totals.read(&Reading::new([(1, 31), (2, 6)])), Read::Grown);
+        assert_eq!(totals.read(&Reading::new([(1, 31), (2, 6)])), Read::Same);
         assert_eq!(totals.last(), &Values::new([(1, 131), (2, 6)]));
         let mut resumed = Totals::resume(totals.earlier().clone(), totals.last().clone());
-        let read = resumed.read(&Values::default());
+        let read = resumed.read(&Reading::new([(1, 0), (2, 0)]));
         assert_eq!(read, Read::BegunAgain, "both, and they have counted nothing yet");
         assert_eq!(resumed.last(), &Values::new([(1, 131), (2, 6)]));
-        assert_eq!(resumed.read(&Values::new([(1, 1)])), Read::Grown);
+        assert_eq!(resumed.read(&Reading::new([(1, 1)])), Read::Grown);
         assert_eq!(resumed.last(), &Values::new([(1, 132), (2, 6)]));
+    }
+
+    #[test]
+    fn a_counter_that_a_reading_lacks_goes_on_and_one_that_is_zero_begins_again() {
+        let mut totals = Totals::default();
+        totals.read(&Reading::new([(1, 100), (2, 5)]));
+        assert_eq!(totals.read(&Reading::default()), Read::Same);
+        assert_eq!(totals.read(&Reading::new([(2, 6)])), Read::Grown);
+        assert_eq!(totals.read(&Reading::new([(2, 6), (1, 103)])), Read::Grown);
+        assert_eq!(totals.last(), &Values::new([(1, 103), (2, 6)]), "the first one counts once");
+        assert_eq!(totals.read(&Reading::new([(1, 0), (2, 6)])), Read::BegunAgain);
+        assert_eq!(totals.read(&Reading::new([(1, 200), (2, 6)])), Read::Grown);
+        assert_eq!(totals.last(), &Values::new([(1, 303), (2, 6)]));
+        // A counter that is absent after it has begun again keeps its earlier runs.
+        assert_eq!(totals.read(&Reading::new([(2, 1)])), Read::BegunAgain, "the second one");
+        assert_eq!(totals.read(&Reading::new([(1, 201), (2, 1)])), Read::Grown);
+        assert_eq!(totals.last(), &Values::new([(1, 304), (2, 7)]));
     }
 
     proptest! {
@@ -109,7 +123,7 @@ mod tests {
                     let step = before.take().map_or(*step, |before: u64| before.saturating_sub(1).min(*step));
                     counter += step;
                     expected += step;
-                    totals.read(&Values::new([(9, counter)]));
+                    totals.read(&Reading::new([(9, counter)]));
                     prop_assert_eq!(totals.last().get(9), expected);
                 }
                 before = Some(counter).filter(|counter| *counter > 0);

@@ -1,4 +1,4 @@
-//! The counters of a subject at one point in time.
+//! The totals of a subject at one point in time, or their growth between two.
 
 /// Counters by their number, without those that are zero.
 ///

@@ -46,6 +46,11 @@ impl Period {
         Self(days * 86_400)
     }
 
+    /// Parses the period of a query; without a text, it is the usual one.
+    pub fn parse_or_usual(text: Option<&str>) -> Result<Self, BadPeriod> {
+        text.map_or(Ok(Self::USUAL), str::parse)
+    }
+
     /// Returns the period in milliseconds.
     pub const fn ms(self) -> u64 {
         self.0 * 1000
@@ -260,7 +265,9 @@ mod tests {
         for text in ["", "0", "m", "-1", "367d", "1w", "5 m", "99999999999999999999", "9999999999999999999d"]
         {
             assert!(read(text).is_err(), "{text}");
+            assert!(Period::parse_or_usual(Some(text)).is_err(), "{text}");
         }
+        assert_eq!(Period::parse_or_usual(None), Ok(Period::USUAL));
         assert_eq!(
             ["300", "90", "7200", "86400"].map(|text| read(text).unwrap().to_string()),
             ["5m", "90s", "2h", "1d"]

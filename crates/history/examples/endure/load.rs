@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use taut_history::thinning::USUAL;
-use taut_history::{Clocks, FileError, History, Values};
+use taut_history::{Clocks, FileError, History, Reading, Values};
 
 /// Counters of a subject: bytes and frames both ways, multicast, waits, interrupts, kicks, and
 /// drops for some reasons.
@@ -37,6 +37,7 @@ pub(crate) fn counters(subject: u32, second: u64) -> Values {
 /// Records all subjects, by their keys, at a second.
 pub(crate) fn record(history: &mut History, keys: &[String], second: u64) {
     for (subject, key) in (0..).zip(keys) {
-        history.record(1000 * second, key, key, &counters(subject, second));
+        let reading = Reading::new(counters(subject, second).iter());
+        history.record(1000 * second, key, key, &reading);
     }
 }

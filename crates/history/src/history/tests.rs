@@ -15,7 +15,7 @@ fn open(folder: &tempfile::TempDir, boot: &str, clocks: Clocks) -> History {
 /// Reads a counter that grows by 10 a second, from one second to another.
 fn read(history: &mut History, seconds: std::ops::Range<u64>) {
     for second in seconds {
-        history.record(1000 * second, "port", "web/0", &Values::new([(1, 10 * second)]));
+        history.record(1000 * second, "port", "web/0", &Reading::new([(1, 10 * second)]));
         if second % 5 == 0 {
             history.write().unwrap();
         }
@@ -60,7 +60,7 @@ fn a_subject_that_rests_is_seldom_written() {
     let mut history = open(&folder, "a", START);
     let mut writes = 0;
     for second in 5..605 {
-        history.record(1000 * second, "port", "web/0", &Values::new([(1, 7)]));
+        history.record(1000 * second, "port", "web/0", &Reading::new([(1, 7)]));
         writes += usize::from(history.subjects["port"].growing[0].unwritten().is_some());
         history.write().unwrap();
     }
@@ -79,7 +79,7 @@ fn a_burst_after_a_rest_is_averaged_over_the_period() {
     for second in (5_u64..20_000).chain(27_000..30_000) {
         // The subject rests for hours, and the owner sleeps meanwhile. Then it counts 100 a second.
         let count = 7 + 100 * second.saturating_sub(29_990);
-        history.record(1000 * second, "port", "web/0", &Values::new([(1, count)]));
+        history.record(1000 * second, "port", "web/0", &Reading::new([(1, count)]));
         if second % 5 == 0 {
             history.write().unwrap();
         }
@@ -99,7 +99,7 @@ fn a_period_that_ends_in_a_rest_ends_there() {
     let mut history = open(&folder, "a", START);
     let at = |second: u64| START.wall - START.since_boot + 1000 * second;
     for second in 5..1005_u64 {
-        history.record(1000 * second, "port", "web/0", &Values::new([(1, 100 * second.min(20))]));
+        history.record(1000 * second, "port", "web/0", &Reading::new([(1, 100 * second.min(20))]));
         history.write().unwrap();
     }
     for second in [25, 50, 700] {
@@ -128,7 +128,7 @@ fn a_subject_that_is_gone_stays_readable_by_thinner_samples() {
     read(&mut history, 5..4000);
     history.end_others(|_| false);
     for second in 4000..30_000 {
-        history.record(1000 * second, "other", "x", &Values::new([(1, second)]));
+        history.record(1000 * second, "other", "x", &Reading::new([(1, second)]));
     }
     history.write().unwrap();
     history.prune(0, 1).unwrap();
@@ -165,7 +165,7 @@ proptest! {
             for _ in 0..seconds {
                 let second = 5 + totals.len() as u64;
                 totals.push((second, total));
-                history.record(1000 * second, "port", "web/0", &Values::new([(1, total)]));
+                history.record(1000 * second, "port", "web/0", &Reading::new([(1, total)]));
                 if second.is_multiple_of(5) {
                     history.write().unwrap();
                 }
@@ -222,7 +222,7 @@ fn a_rest_takes_one_tail_however_long_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let mut history = open(&folder, "a", START);
     for second in 5..3605 {
-        history.record(1000 * second, "port", "web/0", &Values::new([(1, 7)]));
+        history.record(1000 * second, "port", "web/0", &Reading::new([(1, 7)]));
         if second % 5 == 0 {
             history.write().unwrap();
         }
@@ -244,8 +244,8 @@ fn of_many_subjects_that_ended_the_oldest_are_forgotten() {
     let mut history = open(&folder, "a", START);
     for second in 5..30 {
         let name = format!("foreign/{second}");
-        history.record(1000 * second, &name, "x", &Values::new([(1, second)]));
-        history.record(1000 * second, "port", "web/0", &Values::new([(1, second)]));
+        history.record(1000 * second, &name, "x", &Reading::new([(1, second)]));
+        history.record(1000 * second, "port", "web/0", &Reading::new([(1, second)]));
         history.end_others(|key| key == name || key == "port");
         history.write().unwrap();
         history.keep_newest(3, |key| key.starts_with("foreign/"));
@@ -310,7 +310,7 @@ fn a_new_boot_continues_totals_and_an_old_subject_goes() {
     let day = 86_400_000;
     let clocks = Clocks { since_boot: 1000, wall: START.wall + day };
     let mut history = open(&folder, "b", clocks);
-    history.record(1000, "port", "shop/0", &Values::new([(1, 3)]));
+    history.record(1000, "port", "shop/0", &Reading::new([(1, 3)]));
     history.write().unwrap();
     assert_eq!(history.subjects_since(0), [("port", "shop/0")], "it was renamed");
     let counted = history.counted("port", 0, u64::MAX).unwrap().unwrap();
@@ -319,7 +319,7 @@ fn a_new_boot_continues_totals_and_an_old_subject_goes() {
     history.prune(0, 1).unwrap();
     assert_eq!(history.subjects_since(0).len(), 1, "its samples stay");
     for _ in 0..2 {
-        history.record(31 * day, "other", "x", &Values::default());
+        history.record(31 * day, "other", "x", &Reading::default());
         history.write().unwrap();
         history.prune(0, 1).unwrap();
     }
@@ -362,8 +362,8 @@ fn a_chart_shows_the_time_without_an_owner_as_a_gap() {
     let boot = Clocks { since_boot: 500, wall: at(300) };
     drop(history);
     let mut history = open(&folder, "b", boot);
-    history.record(500, "port", "web/0", &Values::new([(1, 7)]));
-    history.record(1500, "port", "web/0", &Values::new([(1, 17)]));
+    history.record(500, "port", "web/0", &Reading::new([(1, 7)]));
+    history.record(1500, "port", "web/0", &Reading::new([(1, 17)]));
     let series = history.series("port", at(250), at(302), 300).unwrap();
     assert_eq!(series.points.len(), 1, "the first sample of a boot begins its first step");
     assert_eq!(series.points[0].values.get(1), 10);
@@ -379,7 +379,7 @@ fn a_busy_port_stays_small() {
     let busy = |second: u64| {
         let slow = (0..12).map(|number| (number, 200_000 * second));
         let fast = (12..14).map(|number| (number, 1_250_000_000 * second));
-        Values::new(slow.chain(fast))
+        Reading::new(slow.chain(fast))
     };
     // The dense samples of the last day; only the thin ones before.
     let days = 30 * 86_400;
@@ -406,7 +406,7 @@ fn record_rests(
     let (mut last, mut rests) = (None, false);
     for second in seconds {
         let (since_boot, count) = (1000 * second + late(second), count(second));
-        let reading = Values::new([(1, count), (2, 9)]);
+        let reading = Reading::new([(1, count), (2, 9)]);
         let [read, rested] = &mut *histories;
         read.record(since_boot, "port", "web/0", &reading);
         let is_same = last.replace(count) == Some(count);

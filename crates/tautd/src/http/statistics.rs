@@ -9,8 +9,7 @@ use taut_api::error::ErrorKind;
 use taut_api::fabric::counters::PortCounters;
 use taut_api::route::PortInfo;
 use taut_api::statistics::{
-    BadPeriod, HostStatistics, Period, PortRates, PortStatistics, Series, SocketStatistics, Subject,
-    VmStatistics,
+    HostStatistics, Period, PortRates, PortStatistics, Series, SocketStatistics, Subject, VmStatistics,
 };
 use taut_api::{ApiError, Name, path};
 
@@ -69,7 +68,7 @@ pub(super) async fn port_statistics(
     which: Result<Query<Which>, QueryRejection>,
 ) -> Result<Json<Vec<PortStatistics>>, Failure> {
     let Query(Which { period }) = which.map_err(|error| bad_query(&error, HINT))?;
-    let period = period_of(period)?;
+    let period = period_of(period.as_deref())?;
     let existing = ports::all(&app)?;
     let (state, seen) = app.look();
     // The disk may be slow.
@@ -121,7 +120,7 @@ pub(super) async fn vm_statistics(
     which: Result<Query<Which>, QueryRejection>,
 ) -> Result<Json<Vec<VmStatistics>>, Failure> {
     let Query(Which { period }) = which.map_err(|error| bad_query(&error, HINT))?;
-    let period = period_of(period)?;
+    let period = period_of(period.as_deref())?;
     let all = tokio::task::spawn_blocking(move || app.statistics.vms(period)).await;
     Ok(Json(all.map_err(|error| Failure::internal("reading statistics was interrupted", &error))??))
 }
@@ -136,7 +135,7 @@ pub(super) async fn socket_statistics(
     which: Result<Query<Which>, QueryRejection>,
 ) -> Result<Json<Vec<SocketStatistics>>, Failure> {
     let Query(Which { period }) = which.map_err(|error| bad_query(&error, HINT))?;
-    let period = period_of(period)?;
+    let period = period_of(period.as_deref())?;
     let all = tokio::task::spawn_blocking(move || app.statistics.sockets(period)).await;
     Ok(Json(all.map_err(|error| Failure::internal("reading statistics was interrupted", &error))??))
 }
@@ -150,7 +149,7 @@ pub(super) async fn host_statistics(
     which: Result<Query<Which>, QueryRejection>,
 ) -> Result<Json<HostStatistics>, Failure> {
     let Query(Which { period }) = which.map_err(|error| bad_query(&error, HINT))?;
-    let period = period_of(period)?;
+    let period = period_of(period.as_deref())?;
     let host = tokio::task::spawn_blocking(move || app.statistics.host(period)).await;
     Ok(Json(host.map_err(|error| Failure::internal("reading statistics was interrupted", &error))??))
 }
@@ -167,7 +166,7 @@ pub(super) async fn show_series(
 ) -> Result<Json<Series>, Failure> {
     let Query(WhichSeries { subject, name, pid, period }) =
         which.map_err(|error| bad_query(&error, SERIES_HINT))?;
-    let period = period_of(period)?;
+    let period = period_of(period.as_deref())?;
     let asked = Asked { subject, name: name.clone(), pid };
     let series = tokio::task::spawn_blocking(move || app.statistics.series(&asked, period)).await;
     let series =
@@ -184,9 +183,8 @@ pub(super) async fn show_series(
 }
 
 /// Returns the period of a query.
-fn period_of(period: Option<String>) -> Result<Period, ApiError> {
-    let period = period.map_or(Ok(Period::USUAL), |text| text.parse());
-    period.map_err(|error: BadPeriod| bad_query(&error, HINT))
+fn period_of(period: Option<&str>) -> Result<Period, ApiError> {
+    Period::parse_or_usual(period).map_err(|error| bad_query(&error, HINT))
 }
 
 /// Returns the statistics of a port, without its number and networks, which only a port that exists

@@ -14,6 +14,7 @@ mod host;
 mod networks;
 mod port;
 mod portgroup;
+mod shaping;
 mod shown;
 mod sockets;
 mod vms;
@@ -30,7 +31,7 @@ use axum::routing::get;
 use axum::{Form, Router};
 use taut_api::error::ErrorKind;
 use taut_api::name::BadName;
-use taut_api::statistics::{BadPeriod, Period};
+use taut_api::statistics::Period;
 use taut_api::{ApiError, Name};
 use taut_page::form::Fields;
 use taut_page::frame::Frame;
@@ -63,8 +64,8 @@ pub(crate) fn router(app: &Arc<App>, way: Way) -> Router {
         .route("/events", get(events::show))
         .route("/audit", get(audit::show))
         .route("/networks", get(networks::show))
-        .route("/portgroups/{name}", get(portgroup::show).post(portgroup::change))
-        .route("/ports/{*owner}", get(port::show).post(port::change))
+        .route("/portgroups/{name}", get(shaping::show_group).post(shaping::change_group))
+        .route("/ports/{*owner}", get(shaping::show_port).post(shaping::change_port))
         .route(Document::Reasons.address(), get(guide::reasons))
         .route(Document::Checks.address(), get(guide::checks))
         .fallback(unknown)
@@ -149,12 +150,18 @@ struct PeriodQuery {
 
 /// Returns the period that a query names; five minutes without one.
 fn period(query: Result<Query<PeriodQuery>, QueryRejection>) -> Result<Period, ApiError> {
-    let bad = |error: &(dyn std::error::Error + 'static)| {
-        let hint = "write a number with s, m, h or d: period=5m";
-        ApiError::new(ErrorKind::Invalid, "the period cannot be read", hint).because(error)
-    };
-    let Query(PeriodQuery { period }) = query.map_err(|error| bad(&error))?;
-    period.map_or(Ok(Period::USUAL), |text| text.parse()).map_err(|error: BadPeriod| bad(&error))
+    let Query(PeriodQuery { period }) = query.map_err(|error| bad_period(&error))?;
+    period_of(period.as_deref())
+}
+
+/// Returns the period with this text; five minutes without one.
+fn period_of(text: Option<&str>) -> Result<Period, ApiError> {
+    Period::parse_or_usual(text).map_err(|error| bad_period(&error))
+}
+
+fn bad_period(error: &(dyn std::error::Error + 'static)) -> ApiError {
+    let hint = "write a number with s, m, h or d: period=5m";
+    ApiError::new(ErrorKind::Invalid, "the period cannot be read", hint).because(error)
 }
 
 impl FromRequestParts<Router> for Api {

@@ -1,57 +1,17 @@
-//! The Network page of a port, and its form.
+//! The facts of a port's Network page, and the change that its form asks for.
 
-use axum::Form;
-use axum::extract::Query;
-use axum::extract::rejection::{FormRejection, QueryRejection};
 use taut_api::error::ErrorKind;
 use taut_api::route::{PortInfo, Vm};
 use taut_api::statistics::{Period, PortStatistics};
 use taut_api::{ApiError, Name, path};
 use taut_page::form::{Fields, patch_of};
-use taut_page::frame::Frame;
-use taut_page::text::{encode, port_address};
-use taut_page::view::port::{self, Port};
+use taut_page::text::encode;
+use taut_page::view::port::Port;
 
 use super::api::Api;
-use super::shown::Shown;
-use super::{ChangedQuery, Part, PeriodQuery, form, is_changed, period};
 
-pub(super) async fn show(
-    api: Api,
-    owner: Part,
-    query: Result<Query<PeriodQuery>, QueryRejection>,
-    changed: Result<Query<ChangedQuery>, QueryRejection>,
-) -> Shown {
-    let frame = api.frame().await;
-    let page = async {
-        let mut view = view(&api, owner.text()?, period(query)?).await?;
-        view.changed = is_changed(changed);
-        Ok(port::page(&frame, &view))
-    };
-    let page = page.await;
-    Shown::of(&frame, page)
-}
-
-/// Changes the shaping of a VM's card, by the same request as `taut vm set`.
-pub(super) async fn change(
-    api: Api,
-    owner: Part,
-    query: Result<Query<PeriodQuery>, QueryRejection>,
-    fields: Result<Form<Fields>, FormRejection>,
-) -> Shown {
-    let frame = api.frame().await;
-    let read = owner.text().and_then(|owner| Ok((owner, period(query)?, form(fields)?)));
-    let (owner, period, fields) = match read {
-        Ok(read) => read,
-        Err(error) => return Shown::error(&frame, &error),
-    };
-    match apply(&api, &owner, &fields).await {
-        Ok(()) => Shown::SeeOther(format!("{}?period={period}&changed=shaping", port_address(&owner))),
-        Err(error) => refused(&api, &frame, owner, period, fields, error).await,
-    }
-}
-
-async fn apply(api: &Api, owner: &str, fields: &Fields) -> Result<(), ApiError> {
+/// Changes the shaping of the card that owns the port.
+pub(super) async fn apply(api: &Api, owner: &str, fields: &Fields) -> Result<(), ApiError> {
     let (vm, nic) = card_of(owner)?.ok_or_else(|| {
         ApiError::new(
             ErrorKind::Invalid,
@@ -66,31 +26,13 @@ async fn apply(api: &Api, owner: &str, fields: &Fields) -> Result<(), ApiError> 
     Ok(())
 }
 
-/// Shows the form as it was sent, and why it was refused.
-async fn refused(
-    api: &Api,
-    frame: &Frame,
-    owner: String,
-    period: Period,
-    fields: Fields,
-    error: ApiError,
-) -> Shown {
-    match view(api, owner, period).await {
-        Ok(mut view) => {
-            let status = error.kind.http_status();
-            view.refused = Some((fields, error));
-            Shown::with_status(status, port::page(frame, &view))
-        }
-        Err(_) => Shown::error(frame, &error),
-    }
-}
-
-async fn view(api: &Api, owner: String, period: Period) -> Result<Port, ApiError> {
-    let card = match card_of(&owner)? {
+/// Returns the facts, for a page on which no form was sent.
+pub(super) async fn view(api: &Api, owner: &str, period: Period) -> Result<Port, ApiError> {
+    let card = match card_of(owner)? {
         Some((name, nic)) => {
             let vm: Vm = api.get(&path::VM.of(&name)).await?;
             if nic >= vm.spec.vm.nics.len() {
-                return Err(unknown(&owner));
+                return Err(unknown(owner));
             }
             Some((vm, nic))
         }
@@ -99,14 +41,23 @@ async fn view(api: &Api, owner: String, period: Period) -> Result<Port, ApiError
     let ports: Vec<PortInfo> = api.get(path::PORTS).await?;
     let port = ports.into_iter().find(|port| port.owner == owner);
     if card.is_none() && port.is_none() {
-        return Err(unknown(&owner));
+        return Err(unknown(owner));
     }
     let statistics: Vec<PortStatistics> =
         api.get(&format!("{}?period={period}", path::PORT_STATISTICS)).await?;
     let statistics = statistics.into_iter().find(|statistics| statistics.owner == owner);
-    let name = encode(&owner);
+    let name = encode(owner);
     let series = api.series(&format!("subject=port&name={name}&period={period}")).await?;
-    Ok(Port { owner, port, statistics, period, card, series, refused: None, changed: false })
+    Ok(Port {
+        owner: owner.to_owned(),
+        port,
+        statistics,
+        period,
+        card,
+        series,
+        refused: None,
+        changed: false,
+    })
 }
 
 /// Returns VM and index of an owner `vm/NAME/nicN`; `None` for owners of another kind.

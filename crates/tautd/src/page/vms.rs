@@ -4,7 +4,7 @@ use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
 use taut_api::error::ErrorKind;
 use taut_api::route::Vm;
-use taut_api::statistics::{BadPeriod, Period, VmStatistics};
+use taut_api::statistics::VmStatistics;
 use taut_api::{ApiError, path};
 use taut_page::frame::Frame;
 use taut_page::text::encode;
@@ -14,7 +14,7 @@ use taut_page::view::vms::{self, Order, Vms};
 
 use super::api::Api;
 use super::shown::Shown;
-use super::{Part, PeriodQuery, period};
+use super::{Part, PeriodQuery, period, period_of};
 
 /// Query of the list.
 #[derive(Debug, Default, serde::Deserialize)]
@@ -41,8 +41,7 @@ async fn render(
         ApiError::new(ErrorKind::Invalid, message, hint)
     };
     let Query(query) = query.map_err(|error| bad("the query cannot be read").because(&error))?;
-    let period = query.period.map_or(Ok(Period::USUAL), |text| text.parse());
-    let period = period.map_err(|error: BadPeriod| bad("the period cannot be read").because(&error))?;
+    let period = period_of(query.period.as_deref())?;
     let order = match query.sort {
         Some(name) => Order::named(&name).ok_or_else(|| bad("the list cannot be sorted by this"))?,
         None => Order::default(),

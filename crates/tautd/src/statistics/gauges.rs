@@ -57,19 +57,14 @@ impl Sums {
         self.grow(number, self.ms);
     }
 
-    /// Sets a counter. If it cannot be read the next time, it keeps its value: without one, the
-    /// history would take it for a counter that began again.
-    pub(super) fn set(&mut self, number: u8, counter: u64) {
-        self.values.set(number, counter);
-    }
-
     fn grow(&mut self, number: u8, by: u64) {
         self.values.grow_one(number, by);
     }
 
-    /// Returns the sums.
-    pub(super) fn values(&self) -> &Values {
-        &self.values
+    /// Returns the sums with these numbers, also those that are still zero: each reading has all
+    /// sums of its subject.
+    pub(super) fn of<const N: usize>(&self, numbers: [u8; N]) -> [(u8, u64); N] {
+        numbers.map(|number| (number, self.values.get(number)))
     }
 }
 
@@ -91,7 +86,7 @@ mod tests {
             let sums = gauges.begin("vm/a", 1000 * second);
             sums.add(7, value);
             sums.add_time(8);
-            sums.values().clone()
+            Values::new(sums.of([7, 8]))
         };
         assert_eq!(read(&mut gauges, 5, 1 << 40), Values::default(), "for how long is not known yet");
         read(&mut gauges, 6, 100);

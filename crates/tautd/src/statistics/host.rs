@@ -1,7 +1,7 @@
 //! The host: time of its pCPUs, waits for them, memory and swapping.
 
 use taut_api::statistics::{Column, HostStatistics, Period};
-use taut_history::{Clocks, FileError, History, Point, Values};
+use taut_history::{Clocks, FileError, History, Point, Reading, Values};
 use taut_host::observe::load::{HostMemory, Load, Swapping};
 
 use super::gauges::{Sums, average};
@@ -28,12 +28,14 @@ const SWAP_IN: u8 = 9;
 const SWAP_OUT: u8 = 10;
 /// Time in which both were read, in ms.
 const SWAP_TIME: u8 = 11;
+/// Counters that the daemon adds up itself.
+const SUMS: [u8; 6] = [WAITING_TIME, USED, AVAILABLE, SWAP_USED, MEMORY_TIME, SWAP_TIME];
 
-/// Returns the host's counters as the history has them.
-pub(super) fn reading(load: &Load, sums: &mut Sums) -> Values {
-    let mut values = Values::new([(BUSY, load.busy_ms), (IDLE, load.idle_ms), (STEAL, load.steal_ms)]);
+/// Returns a reading of the host's counters for the history.
+pub(super) fn reading(load: &Load, sums: &mut Sums) -> Reading {
+    let mut reading = Reading::new([(BUSY, load.busy_ms), (IDLE, load.idle_ms), (STEAL, load.steal_ms)]);
     if let Some(us) = load.waiting_us {
-        sums.set(WAITING, us);
+        reading.extend([(WAITING, us)]);
         sums.add_time(WAITING_TIME);
     }
     if let Some(memory) = load.memory {
@@ -44,12 +46,11 @@ pub(super) fn reading(load: &Load, sums: &mut Sums) -> Values {
         sums.add_time(MEMORY_TIME);
     }
     if let Some(Swapping { read, written }) = load.swap {
-        sums.set(SWAP_IN, read);
-        sums.set(SWAP_OUT, written);
+        reading.extend([(SWAP_IN, read), (SWAP_OUT, written)]);
         sums.add_time(SWAP_TIME);
     }
-    values.grow(sums.values());
-    values
+    reading.extend(sums.of(SUMS));
+    reading
 }
 
 /// Returns the host's averages within so many milliseconds.

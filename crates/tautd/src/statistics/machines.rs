@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use taut_api::Name;
 use taut_api::statistics::{Column, VcpuStatistics, VmStatistics};
-use taut_history::{Counted, Point, Values};
+use taut_history::{Counted, Point, Reading, Values};
 use taut_host::observe::processes::{DiskUse, MOST_LOOKS, Machine, MemoryUse, Times};
 
 use super::counts::Counts;
@@ -40,6 +40,8 @@ const PAGED: u8 = 248;
 const PAGED_TIME: u8 = 249;
 /// Numbers of the counters of other threads.
 const OTHERS: u8 = 250;
+/// Counters that the daemon adds up itself.
+const SUMS: [u8; 6] = [RESIDENT, SWAPPED, MEMORY_TIME, THROTTLED_TIME, DISK_TIME, PAGED_TIME];
 /// Number of times that a machine is seen before it counts as foreign: the daemon learns of the
 /// processes of its own VMs a bit later.
 const LOOKS_BEFORE_FOREIGN: u32 = 5;
@@ -152,12 +154,11 @@ impl Named {
     }
 }
 
-/// Returns a machine's counters as the history has them. `sums` are those of this machine.
-pub(super) fn reading(machine: &Machine, sums: &mut Sums) -> Values {
-    let mut values = Values::default();
+/// Returns a reading of a machine's counters for the history. `sums` are those of this machine.
+pub(super) fn reading(machine: &Machine, sums: &mut Sums) -> Reading {
+    let mut reading = Reading::default();
     let mut put = |number: u8, times: Times| {
-        values.set(number, times.ran_ns);
-        values.set(number + 1, times.waited_ns);
+        reading.extend([(number, times.ran_ns), (number + 1, times.waited_ns)]);
     };
     for (&vcpu, of) in machine.vcpus.range(..MOST_VCPUS) {
         put(2 * vcpu as u8, of.times);
@@ -169,20 +170,19 @@ pub(super) fn reading(machine: &Machine, sums: &mut Sums) -> Values {
         sums.add_time(MEMORY_TIME);
     }
     if let Some(ns) = machine.throttled_ns {
-        sums.set(THROTTLED, ns);
+        reading.extend([(THROTTLED, ns)]);
         sums.add_time(THROTTLED_TIME);
     }
     if let Some(ns) = machine.paged_ns {
-        sums.set(PAGED, ns);
+        reading.extend([(PAGED, ns)]);
         sums.add_time(PAGED_TIME);
     }
     if let Some(DiskUse { read, written, .. }) = machine.disk {
-        sums.set(DISK_READ, read);
-        sums.set(DISK_WRITTEN, written);
+        reading.extend([(DISK_READ, read), (DISK_WRITTEN, written)]);
         sums.add_time(DISK_TIME);
     }
-    values.grow(sums.values());
-    values
+    reading.extend(sums.of(SUMS));
+    reading
 }
 
 /// Values of a machine beside the times of its threads.
@@ -384,6 +384,32 @@ mod tests {
         assert_eq!(named, Some(("vm/web1".to_owned(), "web1".to_owned())));
         // A copy of a machine that began at the same time has samples of its own.
         assert_ne!(Named::of(&machine(8, 0), &own), Named::of(&machine(7, 0), &own));
+    }
+
+    #[test]
+    fn counters_that_a_new_daemon_cannot_read_at_first_count_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut history = History::open(&folder.path().join("history.db"), USUAL, "a", CLOCKS).unwrap();
+        let key = "vm/db";
+        let mut gauges = Gauges::default();
+        for second in 1..=60 {
+            let mut machine = machine(7, second);
+            if second == 31 {
+                gauges = Gauges::default();
+            }
+            // The new daemon has no free descriptors.
+            if (31..34).contains(&second) {
+                (machine.vcpus, machine.disk) = (BTreeMap::new(), None);
+            }
+            history.record(1000 * second, key, "db", &reading(&machine, gauges.begin(key, 1000 * second)));
+        }
+        let now = Clocks { since_boot: 60_000, wall: CLOCKS.wall + 60_000 };
+        let [db] = counts::all(&history, "40s", now, is_key).try_into().unwrap();
+        let db = statistics(db, &BTreeMap::new());
+        let found = [db.run_percent, db.ready_percent, db.disk_read_bytes_per_s.unwrap()];
+        assert_eq!((db.covered_ms, found.map(f64::round)), (40_000, [75.0, 50.0, 4096.0]));
+        let memory = db.memory_bytes.unwrap() / f64::from(1 << 30);
+        assert!((memory - 1.25).abs() < 0.02, "{memory} GiB: sums begin again with the daemon");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use taut_api::fabric::counters::{PORT_WORDS, PortCounters, PortWord};
 use taut_api::fabric::{DropReason, PortId};
 use taut_api::statistics::{Column, PortRates};
-use taut_history::{Point, Values};
+use taut_history::{Point, Reading, Values};
 use taut_plan::{Desired, Owner};
 
 use super::CountedPort;
@@ -39,10 +39,10 @@ pub(super) fn existing(desired: &Desired, seen: &Seen) -> Vec<(String, PortId)> 
     owners.chain(uplinks).filter_map(numbered).collect()
 }
 
-/// Returns a port's counters as the history has them: each by the number of its word.
-pub(super) fn reading(words: &[u64; PORT_WORDS]) -> Values {
+/// Returns a reading of a port's counters for the history: each by the number of its word.
+pub(super) fn reading(words: &[u64; PORT_WORDS]) -> Reading {
     let counters = (0_u8..).zip(words);
-    Values::new(
+    Reading::new(
         counters.filter(|(word, _)| PortWord::is_counter(usize::from(*word))).map(|(word, &n)| (word, n)),
     )
 }

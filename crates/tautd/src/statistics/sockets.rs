@@ -4,7 +4,7 @@ use taut_api::Name;
 use taut_api::fabric::PortId;
 use taut_api::fabric::counters::{PORT_WORDS, SocketWord, VmciCounters};
 use taut_api::statistics::{Column, SocketStatistics};
-use taut_history::{Point, Values};
+use taut_history::{Point, Reading, Values};
 use taut_plan::{Desired, Owner};
 
 use super::counts::Counts;
@@ -54,15 +54,15 @@ pub(super) fn existing(desired: &Desired) -> Vec<(String, PortId)> {
     desired.vms.keys().filter_map(port).collect()
 }
 
-/// Returns a device's counters as the history has them.
-pub(super) fn reading(words: &[u64; PORT_WORDS], sums: &mut Sums) -> Values {
-    let mut values = Values::new(COUNTERS.map(|word| (word as u8, words[word as usize])));
+/// Returns a reading of a device's counters for the history.
+pub(super) fn reading(words: &[u64; PORT_WORDS], sums: &mut Sums) -> Reading {
+    let mut reading = Reading::new(COUNTERS.map(|word| (word as u8, words[word as usize])));
     for (number, word) in [(CONNECTIONS, SocketWord::Connections), (ATTACHED, SocketWord::Attached)] {
         sums.add(number, words[word as usize].saturating_mul(1000));
     }
     sums.add_time(TIME);
-    values.grow(sums.values());
-    values
+    reading.extend(sums.of([CONNECTIONS, ATTACHED, TIME]));
+    reading
 }
 
 /// Returns the averages of a device within so many milliseconds.

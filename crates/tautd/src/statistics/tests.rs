@@ -9,7 +9,7 @@ use taut_api::fabric::counters::{PortWord, port_base};
 use taut_api::fabric::{DropReason, PortId};
 use taut_api::network::{ExternalPortSpec, PortGroupSpec, VSwitchSpec};
 use taut_api::statistics::{Column, Subject};
-use taut_history::Values;
+use taut_history::Reading;
 use tempfile::TempDir;
 
 use super::*;
@@ -134,6 +134,12 @@ fn a_counter_that_begins_again_and_a_killed_daemon_make_no_false_rate() {
     daemon.count(0, 80);
     daemon.sample(31);
     assert_eq!(daemon.counted("1m", 31).unwrap().counters.rx_frames, 80);
+    // A zero is a reading as well: the counter has begun again, although it is higher soon after.
+    daemon.count(0, 0);
+    daemon.sample(32);
+    daemon.count(0, 500);
+    daemon.sample(33);
+    assert_eq!(daemon.counted("1m", 33).unwrap().counters.rx_frames, 580);
 }
 
 #[test]
@@ -256,9 +262,9 @@ fn foreign_vms_that_have_ended_do_not_fill_the_history() {
     let since_boot = clocks().since_boot;
     for number in 0..most + 10 {
         let at = since_boot + 1000 * number;
-        history.record(at, &format!("machine/x/{number}/7"), "x", &Values::new([(1, number)]));
+        history.record(at, &format!("machine/x/{number}/7"), "x", &Reading::new([(1, number)]));
     }
-    history.record(since_boot, "port/1/vm/a/nic0", "vm/a/nic0", &Values::default());
+    history.record(since_boot, "port/1/vm/a/nic0", "vm/a/nic0", &Reading::default());
     // The first one runs still, and is the oldest.
     let running = BTreeSet::from(["machine/x/0/7".to_owned()]);
     thread::bound(history, &running);

@@ -19,8 +19,9 @@ pub(super) const fn is_due(looks: u32, pid: u32) -> bool {
 /// The groups of a machine.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    /// For how long each of them had been kept from running, in nanoseconds.
-    groups: BTreeMap<PathBuf, u64>,
+    /// For how long each of them had been kept from running, in nanoseconds; nothing until that
+    /// could be read.
+    groups: BTreeMap<PathBuf, Option<u64>>,
     throttled_ns: u64,
 }
 
@@ -41,14 +42,13 @@ impl Groups {
             self.groups.retain(|group, _| found.contains(group));
             for group in found {
                 // A group that the machine enters has the past of others behind it.
-                let past = throttling::throttled_ns(&group).unwrap_or(0);
+                let past = throttling::throttled_ns(&group);
                 self.groups.entry(group).or_insert(past);
             }
         }
         for (group, last) in &mut self.groups {
             let Some(now) = throttling::throttled_ns(group) else { continue };
-            self.throttled_ns += now.saturating_sub(*last);
-            *last = now;
+            self.throttled_ns += now.saturating_sub(last.replace(now).unwrap_or(now));
         }
         self.throttled_ns
     }

@@ -175,6 +175,19 @@ fn throttled_time_is_that_of_the_groups_while_the_machine_is_in_them() {
     throttle("other", 6_000_001);
     host.thread(10, 10, "qemu", [9, 0]);
     assert_eq!(read(), Some(206));
+    // The past of a group that cannot be read at first is not the machine's either.
+    fs::create_dir_all(cpu.join("late")).unwrap();
+    enter("late");
+    for _ in 0..LOOKS_PER_GROUPS {
+        read();
+    }
+    host.thread(10, 10, "qemu", [10, 0]);
+    assert_eq!(read(), Some(206));
+    for (ran, ns, expected) in [(11, 7_000_000, 206), (12, 7_000_002, 208)] {
+        throttle("late", ns);
+        host.thread(10, 10, "qemu", [ran, 0]);
+        assert_eq!(read(), Some(expected));
+    }
 }
 
 #[test]
@@ -369,6 +382,53 @@ fn threads_are_read_again_only_once_their_process_has_run() {
     assert_eq!(read(None, 1, Detail::Places, false), (true, Some(10)), "the kernel does not tell");
     write(11);
     assert_eq!(read(None, 1, Detail::Places, false), (true, Some(11)));
+}
+
+/// Environment variable of the process in which [`in_a_process_of_its_own`] uses up descriptors.
+const ALONE: &str = "TAUT_SHORTAGE_TEST";
+
+#[test]
+fn times_that_were_missed_for_want_of_descriptors_are_not_new() {
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "observe::processes::tests::in_a_process_of_its_own", "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+/// Tests nothing unless the test above has started the process.
+#[test]
+fn in_a_process_of_its_own() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    if std::env::var_os(ALONE).is_none() {
+        return;
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..getrlimit(Resource::Nofile) }).unwrap();
+    let host = Host(tempfile::tempdir().unwrap());
+    for (tid, name) in [(10, "qemu"), (11, "CPU 0/KVM"), (12, "worker")] {
+        host.thread(10, tid, name, [1000, 100]);
+    }
+    let (folder, files) = (host.0.path().join("proc/10"), OpenFileBudget::of_this_process());
+    for free in 0..8 {
+        let mut threads = Threads::default();
+        let figures = Figures { detail: Detail::Times, paging: false };
+        let mut hoard: Vec<_> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
+        hoard.truncate(hoard.len() - free);
+        threads.read(&folder, None, figures, None, &files);
+        drop(hoard);
+        for _ in 0..2 {
+            threads.read(&folder, None, figures, None, &files);
+        }
+        assert_eq!(threads.others(), Times::default(), "{free} descriptors were free");
+        assert_eq!(threads.vcpus(), BTreeMap::from([(0, vcpu(11, [1000, 100]))]));
+        host.thread(10, 12, "worker", [1030, 103]);
+        threads.read(&folder, None, figures, None, &files);
+        assert_eq!(threads.others(), times([30, 3]));
+        host.thread(10, 12, "worker", [1000, 100]);
+    }
 }
 
 /// A program that returns what is written to it.

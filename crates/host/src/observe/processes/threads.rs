@@ -78,8 +78,10 @@ pub(super) struct Threads {
     others: Times,
     /// Time that vCPUs waited for block devices, from when that was first read, in clock ticks.
     paged_ticks: u64,
-    /// True if times were read before.
+    /// True if times of all threads were read before.
     are_timed: bool,
+    /// True if descriptors or memory were short in the last reading, so that it may lack threads.
+    had_shortage: bool,
     /// False if no thread has run between the last two readings.
     may_have_run: bool,
     /// The last reading, if it had all threads.
@@ -149,6 +151,7 @@ impl Threads {
         self.round = self.round.wrapping_add(1);
         self.may_have_run = may_have_others;
         self.last = cpu_time.map(|cpu_time| Last { figures, cpu_time });
+        self.had_shortage = false;
         if may_have_others {
             self.list(&tasks);
         }
@@ -161,13 +164,16 @@ impl Threads {
             lists += 1;
             self.list(&tasks);
         }
-        self.are_timed |= figures.detail >= Detail::Times;
+        if self.had_shortage {
+            self.last = None;
+        }
+        self.are_timed |= figures.detail >= Detail::Times && !self.had_shortage;
     }
 
     fn list(&mut self, tasks: &Path) {
         let numbers = match task::numbers(tasks) {
             Err(error) if is_shortage(&error) => {
-                self.last = None;
+                self.had_shortage = true;
                 return;
             }
             numbers => numbers.unwrap_or_default().into_iter(),
@@ -178,7 +184,7 @@ impl Threads {
 
     /// Reads the threads that were not read in this round. Returns whether one of them has ended.
     fn read_each(&mut self, tasks: &Path, figures: Figures, files: &OpenFileBudget) -> bool {
-        let Self { known, others, paged_ticks, are_timed, may_have_run, last, round } = self;
+        let Self { known, others, paged_ticks, are_timed, may_have_run, had_shortage, round, .. } = self;
         let before = known.len();
         known.retain(|tid, thread| {
             if thread.round == *round {
@@ -190,7 +196,7 @@ impl Threads {
             let is_alive = match thread.read(&folder, figures.detail, files) {
                 // Its counters stay as they were.
                 Err(error) if is_shortage(&error) => {
-                    *last = None;
+                    *had_shortage = true;
                     return true;
                 }
                 read => read.is_ok(),
@@ -201,8 +207,8 @@ impl Threads {
             if is_alive && figures.paging && thread.vcpu.is_some() {
                 *paged_ticks += thread.read_paging(&folder, files);
             }
-            // The first reading of a process only remembers the counters of its threads. A thread
-            // that appears later has begun since, so all of its time counts.
+            // The first reading that has all threads of a process only remembers their counters. A
+            // thread that appears later has begun since, so all of its time counts.
             if is_alive && thread.vcpu.is_none() && (times.is_some() || *are_timed) {
                 let (now, before) = (thread.times().unwrap_or_default(), times.unwrap_or_default());
                 others.ran_ns += now.ran_ns.saturating_sub(before.ran_ns);
