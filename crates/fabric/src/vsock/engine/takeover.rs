@@ -92,8 +92,10 @@ impl VsockSwitch {
             if let Party::Guest(guest) = connection.ends[from].party {
                 let ring_is_to_start =
                     self.guests.devices[guest].as_ref().is_some_and(|device| device.stopped.is_some());
-                connection.flows[from].packets_unknown =
-                    orderly && connection.state == State::Open && ring_is_to_start;
+                let flow = &mut connection.flows[from];
+                // A reset goes behind the payload, too.
+                let may_wait = connection.state == State::Open || flow.pending.reset;
+                flow.packets_unknown = orderly && ring_is_to_start && may_wait;
             }
         }
         let asks_tautd = connection.state == State::Requested && b == Party::Host;

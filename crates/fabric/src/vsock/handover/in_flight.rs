@@ -10,7 +10,7 @@ use taut_virtq::fault::RingFault;
 use taut_virtq::socket_header::RW;
 
 use crate::vsock::guest::Sender;
-use crate::vsock::proto::{Address, ConnectionTable, FlowId, GuestIdx, State};
+use crate::vsock::proto::{Address, ConnectionTable, FlowId, GuestIdx};
 
 /// Result of taking up a ring's packets.
 #[derive(Debug)]
@@ -23,7 +23,8 @@ pub(crate) struct TakenUp {
 }
 
 /// Takes up the packets that a predecessor of this ring had taken. Packets of connections that go
-/// on are queued again, all others are given back.
+/// on, or whose receiver is still to be handed them before a reset, are queued again. All others
+/// are given back.
 ///
 /// Connections of this process already have their packets queued. After a takeover, the packets in
 /// the ring are queued anew.
@@ -48,7 +49,7 @@ pub(crate) fn take_up_packets(
         let peer = u32::try_from(header.dst_cid).map_or(Cid(0), Cid);
         let found = table.find(from, Address { cid: peer, port: header.dst_port });
         if let Some((id, side, connection)) = found
-            && connection.state == State::Open
+            && connection.flows[side].packets_unknown
             && header.op == RW
             && packet.payload >= header.len
         {

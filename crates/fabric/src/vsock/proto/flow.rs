@@ -42,7 +42,8 @@ pub(crate) struct Flow {
     pub(crate) packets: PacketQueue,
     /// The fabric has taken over, and the sender's ring has not started since: whether packets of
     /// the flow wait in that ring is not known. Counts as waiting packets, so that the end of the
-    /// flow does not overtake them.
+    /// flow does not overtake them. Set when the connection is restored; cleared when the ring has
+    /// started, or by [`Self::take_packets`].
     pub(crate) packets_unknown: bool,
     /// Payload of older packets that was copied out of the sender's ring; never empty.
     pub(crate) spill: Option<Box<Spill>>,
@@ -179,7 +180,7 @@ impl Flow {
         }
     }
 
-    /// Removes all payload that waits. The caller gives the packets in the ring back to their
+    /// Removes all payload that waits, or that may wait in a ring that has not started. The caller gives the packets in the ring back to their
     /// sender.
     pub(crate) fn take_packets(&mut self) -> PacketQueue {
         self.cut |= self.has_payload();

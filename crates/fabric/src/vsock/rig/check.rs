@@ -104,6 +104,9 @@ impl VsockSwitch {
         assert_eq!(packets.len(), usize::from(flow.packets.count));
         assert_eq!(packets.iter().map(|(_, packet)| u64::from(packet.len)).sum::<u64>(), flow.packets.bytes);
         assert!(flow.spill.as_ref().is_none_or(|spill| !spill.is_empty()));
+        let ring_is_to_start =
+            self.guests.devices[guest].as_ref().is_some_and(|device| device.stopped.is_some());
+        assert!(!flow.packets_unknown || ring_is_to_start, "{flow:?}");
         if sender.ring.is_some() {
             assert!(!flow.packets_unknown, "{flow:?}");
             assert!(flow.offset <= flow.first_len(&sender.slots), "{flow:?}");

@@ -76,39 +76,72 @@ fn pending_control_packets_are_delivered_by_the_next_switch() {
     assert_eq!(rig.ops(0), [RESPONSE, RW, SHUTDOWN]);
 }
 
-#[test]
-fn a_shutdown_does_not_overtake_packets_in_a_ring_that_starts_after_that_of_the_receiver() {
+/// Sends payload and its end by this operation from guest 0 to guest 1, and replaces the switch
+/// before guest 1 has got all of it. The guests start their rings in this order.
+fn end_waits_for_payload(op: u16, order: [usize; 2]) {
     let mut rig = rig(&[&["d"], &["d"]], 1000);
-    let (a, mut b) = rig.connect(0, 1, 5000);
+    let (a, _) = rig.connect(0, 1, 5000);
     rig.drivers[1].stuck = true;
     let sent = 10 * 20_000;
     (0..10).for_each(|at| rig.write(a, &pattern(at * 20_000, 20_000)));
-    rig.send_control(a, SHUTDOWN, SHUTDOWN_SEND);
+    rig.send_control(a, op, SHUTDOWN_SEND);
     rig.settle();
     let streams = rig.switch.stop();
     rig.take_over(streams);
     rig.drivers[1].stuck = false;
-    rig.start_both(1, [Start::Recover; 2]);
-    rig.start(0, 0, Start::Recover).unwrap();
-    rig.settle();
     let (mut got, mut ends) = (Vec::new(), Vec::new());
-    let take = |rig: &mut Rig, b: &mut Own, got: &mut Vec<u8>, ends: &mut Vec<usize>| {
-        for (header, bytes) in rig.drivers[1].inbox.drain(..) {
-            b.taken += bytes.len() as u32;
-            got.extend(bytes);
-            ends.extend((header.op == SHUTDOWN).then_some(got.len()));
-        }
-    };
-    take(&mut rig, &mut b, &mut got, &mut ends);
-    assert!(got.len() < sent && ends.is_empty(), "the ring of the sender is empty, or its end is known");
-    rig.start(0, 1, Start::Recover).unwrap();
-    for _ in 0..100 {
-        rig.send_control(b, CREDIT_UPDATE, 0);
+    for guest in order {
+        assert!(got.len() < sent, "nothing is left in the ring of the sender");
+        rig.start_both(guest, [Start::Recover; 2]);
         rig.settle();
-        take(&mut rig, &mut b, &mut got, &mut ends);
+        for (header, bytes) in rig.drivers[1].inbox.drain(..) {
+            got.extend(bytes);
+            ends.extend((header.op == op).then_some(got.len()));
+        }
     }
-    assert_eq!(ends, [sent], "the end came after this many bytes");
+    assert_eq!(ends, [sent], "bytes before the end");
     assert!(got == pattern(0, sent));
+    assert_eq!(rig.drivers[0].outstanding(), 0);
+}
+
+#[test]
+fn the_end_of_a_stream_waits_for_packets_whichever_ring_starts_first() {
+    for op in [SHUTDOWN, RST] {
+        for order in [[0, 1], [1, 0]] {
+            end_waits_for_payload(op, order);
+        }
+    }
+}
+
+#[test]
+fn a_sender_that_does_not_come_back_ends_what_waits_for_its_packets() {
+    for goes_by_a_restart in [false, true] {
+        let mut rig = rig(&[&["d"], &["d"]], 1000);
+        let (a, _) = rig.connect(0, 1, 5000);
+        rig.drivers[1].stuck = true;
+        (0..10).for_each(|at| rig.write(a, &pattern(at * 20_000, 20_000)));
+        rig.send_control(a, SHUTDOWN, SHUTDOWN_SEND);
+        rig.settle();
+        let streams = rig.switch.stop();
+        rig.take_over(streams);
+        rig.drivers[1].stuck = false;
+        rig.start_both(1, [Start::Recover; 2]);
+        rig.settle();
+        // A fabric that takes over before the ring has started still knows that it is to.
+        let streams = rig.switch.stop();
+        rig.take_over(streams);
+        rig.start_both(1, [Start::Recover; 2]);
+        rig.settle();
+        assert!(!rig.ops(1).contains(&SHUTDOWN));
+        if goes_by_a_restart {
+            rig.restart(0)
+        } else {
+            rig.leave(0)
+        }
+        rig.settle();
+        assert_eq!(rig.ops(1), [RST]);
+        assert_eq!(rig.count(1, SocketWord::Connections), 0);
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use taut_queue_pair::{End as RingEnd, SERVICE_PORT, Status};
+use taut_virtq::Start;
 use taut_virtq::socket_header::*;
 
 use super::pairs::{Program, REGION};
@@ -426,7 +427,14 @@ impl Model {
             }
             975..990 => {
                 let streams = self.rig.switch.stop();
-                self.rig.replace_switch(streams);
+                self.rig.take_over(streams);
+                // Rings start in any order, and the switch serves meanwhile.
+                let mut rings: Vec<_> = (0..GUESTS).flat_map(|guest| [(guest, 0), (guest, 1)]).collect();
+                while !rings.is_empty() {
+                    let (guest, queue) = rings.swap_remove(self.chance.below(rings.len()));
+                    self.rig.start(guest, queue, Start::Recover).unwrap();
+                    self.rig.step();
+                }
             }
             990..998 => {
                 let guest = self.chance.below(GUESTS);
