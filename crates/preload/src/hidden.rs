@@ -47,9 +47,10 @@ pub(crate) fn hide(fd: RawFd, cloexec: bool) -> Result<RawFd, Errno> {
     Ok(number)
 }
 
-/// Tells whether a number of the table still is the hidden descriptor that it was.
+/// Tells whether a number of the table still is the hidden descriptor that it was. One of which the
+/// kernel does not tell this counts as there.
 pub(crate) fn is_there(fd: RawFd) -> bool {
-    matches!(TABLE.get(fd), Held::Hidden(cookie) if at(fd).and_then(sockopt::socket_cookie) == Ok(cookie))
+    matches!(TABLE.get(fd), Held::Hidden(cookie) if sys::is_socket(fd, cookie) != Some(false))
 }
 
 /// Closes a hidden descriptor, if it still is one.

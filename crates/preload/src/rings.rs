@@ -10,8 +10,8 @@
 //! - `service`, `attach`, `leave`: how a connection gets a channel, and gives it up.
 //! - `record`, `words`: what is known of a channel, in memory that forked processes share, and its
 //!   locks.
-//! - `mode`: whether calls wait, without asking the kernel. `inherited`, `vfork`: when it has to be
-//!   asked what a number is, in a forked child and beside a child of vfork.
+//! - `mode`: whether calls wait, without asking the kernel. `inherited`, `vfork`: when the kernel
+//!   must be asked what file a descriptor is, in a forked child and beside a child of vfork.
 //! - `control`: what is sent and received besides bytes. `input`, `output`: the two rings, without
 //!   waiting. `plain`: calls that the rings serve at once.
 //! - `wait`: how threads wait for a ring and wake each other. `calls`: calls that may wait.

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
-use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix};
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, sockopt};
 
 pub(crate) use blocked::{Blocked, first_handler};
 pub(crate) use deferred::{
@@ -47,6 +47,16 @@ pub(crate) fn at<'a>(fd: RawFd) -> Result<BorrowedFd<'a>, Errno> {
     // number is only passed to the kernel, which then answers EBADF. The borrow itself reads,
     // writes and closes nothing.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// Tells whether a descriptor is the socket with this cookie. `None` if the kernel does not tell: a
+/// filter of system calls (`seccomp(2)`) may refuse `getsockopt`.
+pub(crate) fn is_socket(fd: RawFd, cookie: u64) -> Option<bool> {
+    match at(fd).and_then(sockopt::socket_cookie) {
+        Ok(own) => Some(own == cookie),
+        Err(Errno::BADF | Errno::NOTSOCK) => Some(false),
+        Err(_) => None,
+    }
 }
 
 fn checked(result: libc::c_long) -> Result<c_int, Errno> {

@@ -86,7 +86,7 @@ fn child_of_vfork_closes_the_instance() {
 }
 
 fn child_by_a_system_call() {
-    let ends: [fn(); 2] = [|| exit(0), || become_true(false)];
+    let ends: [fn() -> u8; 2] = [|| exit(0), || become_true(false)];
     for end in ends {
         let (client, server) = waiting_pair();
         println!("child: {}", wait_child(start_child_by_system_call(end)));

@@ -1,11 +1,14 @@
 //! Numbers and sets at the limits of the process.
 #![allow(unsafe_code, reason = "C functions and limits")]
 
-use std::ffi::c_ulong;
+use std::ffi::{c_int, c_long, c_ulong};
+use std::io::Write;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use crate::calls::{answer, fcntl, getsockopt, peer_ip, pipe, raw_connect, setsockopt, socket, write};
+use crate::calls::{
+    answer, fcntl, getsockopt, in_child, peer_ip, pipe, poll, raw_connect, recv, setsockopt, socket, write,
+};
 use crate::{Scenario, listener, pair};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -14,6 +17,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("select_while_all_numbers_are_used", select_while_all_numbers_are_used),
     ("poll_of_too_many", poll_of_too_many),
     ("locks_are_denied", locks_are_denied),
+    ("child_may_not_ask_for_options", child_may_not_ask_for_options),
     ("everything_else_is_closed_by_system_calls", everything_else_is_closed_by_system_calls),
 ];
 
@@ -121,14 +125,35 @@ fn poll_of_too_many() {
 /// A security module denies record locks. A client comes by TCP.
 fn locks_are_denied() {
     let (listener, address) = listener();
-    deny_locks();
+    deny(libc::SYS_fcntl, libc::F_SETLK, libc::EACCES);
     let client = socket(0);
     println!("connect: {:?}", raw_connect(client.as_raw_fd(), address));
     println!("accept: {}", listener.accept().is_ok());
 }
 
-/// Installs a filter of system calls (`man 2 seccomp`) that lets `F_SETLK` fail with `EACCES`.
-fn deny_locks() {
+/// A filter lets `getsockopt` fail in a child. The child and its parent go on with a connection.
+fn child_may_not_ask_for_options() {
+    let (client, mut server) = pair();
+    let fd = client.as_raw_fd();
+    server.write_all(b"1").unwrap();
+    println!("read: {:?}", recv(fd, &mut [0; 8], 0));
+    server.write_all(b"for the child").unwrap();
+    let code = in_child(|| {
+        deny(libc::SYS_getsockopt, libc::SOL_SOCKET, libc::EPERM);
+        let is_denied = getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVBUF).is_err();
+        let has_bytes = poll(fd, libc::POLLIN, 10_000) == libc::POLLIN;
+        let is_read = has_bytes && recv(fd, &mut [0; 16], 0) == Ok(13);
+        u8::from(!is_denied || !is_read || write(fd, b"child") != Ok(5))
+    });
+    println!("child: {code}");
+    println!("read: {:?}", recv(server.as_raw_fd(), &mut [0; 16], 0));
+    println!("write: {:?}", write(fd, b"parent"));
+    println!("read: {:?}", recv(server.as_raw_fd(), &mut [0; 16], 0));
+}
+
+/// Installs a filter of system calls (`man 2 seccomp`) that lets calls with this number and this
+/// second argument fail with an error.
+fn deny(call: c_long, second: c_int, error: c_int) {
     const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     const IS: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
@@ -139,10 +164,10 @@ fn deny_locks() {
         |code: u32, k: u32, otherwise: u8| libc::sock_filter { code: code as u16, jt: 0, jf: otherwise, k };
     let mut steps = [
         step(LOAD, NUMBER, 0),
-        step(IS, libc::SYS_fcntl as u32, 3),
+        step(IS, call as u32, 3),
         step(LOAD, SECOND_ARGUMENT, 0),
-        step(IS, libc::F_SETLK as u32, 1),
-        step(RETURN, libc::SECCOMP_RET_ERRNO | libc::EACCES as u32, 0),
+        step(IS, second as u32, 1),
+        step(RETURN, libc::SECCOMP_RET_ERRNO | error as u32, 0),
         step(RETURN, libc::SECCOMP_RET_ALLOW, 0),
     ];
     let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
@@ -161,7 +186,7 @@ fn everything_else_is_closed_by_system_calls() {
         // SAFETY: takes a number; the numbers are nobody's, or the library's.
         unsafe { libc::syscall(libc::SYS_close, fd) };
     }
-    println!("nobody: {:#x}", crate::calls::poll(listener.as_raw_fd(), libc::POLLIN, 0));
+    println!("nobody: {:#x}", poll(listener.as_raw_fd(), libc::POLLIN, 0));
     let file = std::fs::File::open("/dev/null").unwrap();
     let number = fcntl(file.as_raw_fd(), libc::F_DUPFD, 960).unwrap();
     println!("the number: {number}");

@@ -5,12 +5,13 @@ use std::io::Write as _;
 use std::mem::zeroed;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
 use crate::calls::{
     answer, close, connect, dup, epoll, epoll_ctl, epoll_wait, fcntl, in_child, owned, peer_ip, pipe, poll,
-    raw_close, recv, socket, write,
+    raw_close, raw_connect, recv, socket, start_child, start_child_by_system_call, wait_child, write,
 };
 use crate::{Scenario, listen_at, listener, pair, reserved};
 
@@ -20,7 +21,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("number_of_a_lost_listener", number_of_a_lost_listener),
     ("closed_during_connect", closed_during_connect),
     ("child_closes_everything_unseen", child_closes_everything_unseen),
+    ("child_writes_after_an_unseen_close", child_writes_after_an_unseen_close),
     ("child_has_a_pipe_at_the_number", child_has_a_pipe_at_the_number),
+    ("child_has_a_socket_at_the_number", child_has_a_socket_at_the_number),
 ];
 
 fn lock(kind: i32) -> libc::flock {
@@ -105,6 +108,18 @@ fn closed_during_connect() {
     println!("peer: {:?}", peer_ip(number));
 }
 
+/// Closes all descriptors but 0, 1 and 2, without the C library's function.
+fn close_everything() {
+    // SAFETY: takes numbers. The caller uses none of them as open ones.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+}
+
+/// Puts a file over another number, without the C library's function.
+fn raw_dup3(fd: RawFd, to: RawFd) {
+    // SAFETY: takes numbers; the caller owns both.
+    answer(unsafe { libc::syscall(libc::SYS_dup3, fd, to, 0) } as i32).unwrap();
+}
+
 /// A child closes its descriptors by a system call, and waits for one of them. Its parent goes on.
 fn child_closes_everything_unseen() {
     let (client, mut server) = pair();
@@ -112,8 +127,7 @@ fn child_closes_everything_unseen() {
     server.write_all(b"1").unwrap();
     println!("read: {:?}", recv(fd, &mut [0; 8], 0));
     let code = in_child(|| {
-        // SAFETY: takes numbers. The child uses none of them as open ones.
-        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+        close_everything();
         let events = poll(fd, libc::POLLIN, 10_000);
         u8::from(events == libc::POLLNVAL && recv(fd, &mut [0; 8], 0) == Err("EBADF".to_owned()))
     });
@@ -122,6 +136,35 @@ fn child_closes_everything_unseen() {
     println!("read: {:?}", recv(fd, &mut [0; 8], 0));
     println!("write: {:?}", write(fd, b"back"));
     println!("read: {:?}", recv(server.as_raw_fd(), &mut [0; 8], 0));
+}
+
+/// A child uses a connection, closes its descriptors by a system call, and writes to the number.
+/// The next bytes of its parent arrive soon.
+///
+/// With the library, which does not see this close, the child's bytes may go to the connection.
+fn child_writes_after_an_unseen_close() {
+    /// Less than the time after which the real fabric looks at a channel without a signal.
+    const SOON: i32 = 5_000;
+    let (client, mut server) = pair();
+    let fd = client.as_raw_fd();
+    server.write_all(b"1").unwrap();
+    println!("read: {:?}", recv(fd, &mut [0; 8], 0));
+    server.write_all(b"2").unwrap();
+    let code = in_child(|| {
+        let is_read = recv(fd, &mut [0; 8], 0) == Ok(1);
+        close_everything();
+        let _ = write(fd, b"child");
+        u8::from(!is_read)
+    });
+    println!("child: {code}");
+    println!("write: {:?}", write(fd, b"parent"));
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 16]);
+    while !bytes.ends_with(b"parent") && poll(server.as_raw_fd(), libc::POLLIN, SOON) == libc::POLLIN {
+        let count = recv(server.as_raw_fd(), &mut buffer, 0).unwrap();
+        assert_ne!(count, 0, "the end of the stream behind {bytes:?}");
+        bytes.extend_from_slice(&buffer[..count]);
+    }
+    println!("arrived: {}", bytes.ends_with(b"parent"));
 }
 
 /// Children put a pipe over the number of a connection by a system call, and use it. Their parent
@@ -135,8 +178,7 @@ fn child_has_a_pipe_at_the_number() {
     for first in ["write", "poll", "epoll"] {
         let code = in_child(|| {
             let (reading, writing) = pipe();
-            // SAFETY: takes numbers; the child has both.
-            answer(unsafe { libc::syscall(libc::SYS_dup3, writing.as_raw_fd(), fd, 0) } as i32).unwrap();
+            raw_dup3(writing.as_raw_fd(), fd);
             let has_room = match first {
                 "poll" => poll(fd, libc::POLLOUT, 10_000) == libc::POLLOUT,
                 "epoll" => {
@@ -151,6 +193,48 @@ fn child_has_a_pipe_at_the_number() {
             u8::from(!has_room || !is_sent || poll(reading.as_raw_fd(), libc::POLLIN, 0) != libc::POLLIN)
         });
         println!("{first}: {code}");
+    }
+    println!("write: {:?}", write(fd, b"parent"));
+    let mut bytes = [0; 16];
+    let count = recv(server.as_raw_fd(), &mut bytes, 0).unwrap();
+    println!("read: {:?}", String::from_utf8_lossy(&bytes[..count]));
+}
+
+/// The two ends of a connection, of which the library does not see the connecting one: TCP.
+fn raw_pair() -> (OwnedFd, TcpStream) {
+    let (listener, address) = listener();
+    let client = socket(0);
+    raw_connect(client.as_raw_fd(), address).unwrap();
+    (client, listener.accept().unwrap().0)
+}
+
+/// Children put another connected socket over the number of a connection by a system call, and use
+/// it. Some are made without the C library's fork. Their parent goes on with the connection.
+fn child_has_a_socket_at_the_number() {
+    let (client, mut server) = pair();
+    let fd = client.as_raw_fd();
+    server.write_all(b"1").unwrap();
+    println!("read: {:?}", recv(fd, &mut [0; 8], 0));
+    let (unix, tcp) = (UnixStream::pair().unwrap(), raw_pair());
+    let others =
+        [("unix", unix.0.as_raw_fd(), unix.1.as_raw_fd()), ("tcp", tcp.0.as_raw_fd(), tcp.1.as_raw_fd())];
+    for (name, other, peer) in others {
+        for by_system_call in [false, true] {
+            // Without memory of the C library, which a thread of the parent may just have locked.
+            let child = || {
+                raw_dup3(other, fd);
+                let mut bytes = [0; 16];
+                let is_sent = write(fd, b"child") == Ok(5);
+                let has_arrived = is_sent && poll(peer, libc::POLLIN, 10_000) == libc::POLLIN;
+                let is_there =
+                    has_arrived && recv(peer, &mut bytes, 0) == Ok(5) && bytes.starts_with(b"child");
+                let is_answered = is_there && write(peer, b"answer") == Ok(6);
+                let has_answer = is_answered && poll(fd, libc::POLLIN, 10_000) == libc::POLLIN;
+                u8::from(!has_answer || recv(fd, &mut bytes, 0) != Ok(6))
+            };
+            let pid = if by_system_call { start_child_by_system_call(child) } else { start_child(child) };
+            println!("{name}, by a system call: {by_system_call}: {}", wait_child(pid));
+        }
     }
     println!("write: {:?}", write(fd, b"parent"));
     let mut bytes = [0; 16];

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::sockopt::{self, Timeout};
+use rustix::net::sockopt::Timeout;
 use taut_queue_pair::Direction;
 
 use super::attach::is_attached;
@@ -15,7 +15,7 @@ use super::output::Output;
 use super::record::{Pair, Stop};
 use super::settings::settings;
 use super::wait::{AFTER_HANGUP, Armed, Pauses, Polled, Waiter, pause};
-use crate::sys::{Handled, Pieces, Room, are_faults_handled, at, guard};
+use crate::sys::{Handled, Pieces, Room, are_faults_handled, guard, is_socket};
 use crate::waiting::{Signals, Woken, end_if_cancelled, wait_for};
 
 /// The result of a call.
@@ -107,7 +107,7 @@ fn step(
 /// the call goes on with the kernel, or its number may have become another file.
 fn without_channel(fd: RawFd, cookie: Option<u64>) -> Step {
     match cookie {
-        Some(cookie) if at(fd).and_then(sockopt::socket_cookie) != Ok(cookie) => Step::Failed(Errno::BADF),
+        Some(cookie) if is_socket(fd, cookie) == Some(false) => Step::Failed(Errno::BADF),
         _ => Step::Kernel,
     }
 }

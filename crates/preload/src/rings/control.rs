@@ -41,8 +41,9 @@ impl Pair {
     }
 
     /// Handles a number of this process that is closed, or is another file by now: forgets the
-    /// channel of the connection's number. If only that of the control connection is gone, ends the
-    /// connection, also for other processes that have it.
+    /// channel of the connection's number. If the kernel tells that this number is still open, only
+    /// that of the control connection is gone. Then ends the connection, also for other processes
+    /// that have it.
     pub(super) fn on_closed_number(&self) {
         let is_known = matches!(TABLE.way(self.fd), Way::Channel(index) if index == self.channel.index())
             && TABLE.cookie(self.fd) == Some(self.cookie());
@@ -51,11 +52,11 @@ impl Pair {
         if !is_known {
             return;
         }
-        if Self::of(self.fd).is_none() {
-            super::leave::forget(self.fd);
-        } else {
+        if self.is_open() == Some(true) {
             // The program has closed the control connection alone, by a system call.
             self.set(flag::ENDED);
+        } else {
+            super::leave::forget(self.fd);
         }
     }
 

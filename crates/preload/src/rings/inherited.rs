@@ -3,7 +3,9 @@
 //! Many children close descriptors by system calls of their own, and open other files at the same
 //! numbers. The library does not notice, and the bytes for such a file would go to the connection
 //! that the parent still has. The first call on each connection after a fork therefore asks the
-//! kernel what the number is. A close after that call is not found so.
+//! kernel what file the number is. The library does not detect a close after that call. If the
+//! kernel refuses to answer, as a filter of system calls may have it do, the connection keeps its
+//! channel.
 
 use std::os::fd::RawFd;
 

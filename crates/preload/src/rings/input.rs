@@ -146,9 +146,10 @@ impl<'a> Input<'a> {
         Ok(taken)
     }
 
-    /// Shows the fabric the room that reads have made. If it waits for room, it is told once half
-    /// of the ring is free. If this process cannot tell it, the wait counts as not signalled, so
-    /// that the next read of another process signals it.
+    /// Shows the fabric the room that reads have made. If the fabric waits for room, signals it
+    /// once half of the ring is free. If this process cannot signal, `seen` gets back the number
+    /// from before. The fabric's wait then counts as not signalled, and the next read of another
+    /// process signals the fabric.
     #[inline]
     fn show_room(&mut self) {
         let is_half = self.ring.free().is_ok_and(|free| free >= self.ring.size() / 2);

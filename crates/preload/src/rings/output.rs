@@ -101,8 +101,9 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Signals the fabric if it waits for bytes. If this process cannot, the wait counts as not
-    /// signalled, so that the next write of another process signals it.
+    /// Signals the fabric if it waits for bytes. If this process cannot signal, `seen` gets back
+    /// the number from before. The fabric's wait then counts as not signalled, and the next write
+    /// of another process signals the fabric.
     #[inline]
     fn signal(&mut self) {
         let seen = self.ring.private().seen;

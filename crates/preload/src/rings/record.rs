@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::sockopt;
 use taut_queue_pair::{Channel, Direction, End, Memory, Private};
 
 use super::inherited;
@@ -17,7 +16,7 @@ use super::settings::{Settings, settings};
 use super::vfork::is_in_doubt;
 use super::words::{BY_PACKETS, COOKIE, FLAGS, HUNG_UP, STATE, flag};
 use crate::state::TABLE;
-use crate::sys::{Lock, Locked, Record, at};
+use crate::sys::{Lock, Locked, Record, is_socket};
 use crate::table::Way;
 
 /// The bytes of the connection move through the channel.
@@ -74,11 +73,16 @@ fn cookie_of(record: &Record) -> u64 {
 /// [`Pair::known`] believes the table, and [`Pair::by_index`] takes the channel that a wait began
 /// with.
 impl Pair {
-    /// The connection of a descriptor that has a channel; `None` if it has none, or is another file
-    /// by now.
+    /// The connection of a descriptor that has a channel; `None` if it has none, or is closed or
+    /// another file by now. A connection of which the kernel does not tell this counts as open.
     pub(super) fn of(fd: RawFd) -> Option<Self> {
-        let pair = Self::known(fd)?;
-        (at(fd).and_then(sockopt::socket_cookie) == Ok(pair.cookie)).then_some(pair)
+        Self::known(fd).filter(|pair| pair.is_open() != Some(false))
+    }
+
+    /// Tells whether the program's number still is the socket of this connection; `None` if the
+    /// kernel does not tell.
+    pub(super) fn is_open(&self) -> Option<bool> {
+        is_socket(self.fd, self.cookie)
     }
 
     /// The connection of a descriptor, for data calls. Asks the kernel only at the first call after

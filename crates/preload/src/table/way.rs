@@ -90,7 +90,8 @@ impl Table {
             .map(|number| number - 1)
     }
 
-    /// Records that this process has a connection from its parent, or has used it since.
+    /// Marks a connection that this process has from its parent and has not used yet (`true`), or
+    /// takes the mark away once the process has used it (`false`).
     pub(crate) fn set_inherited(&self, fd: RawFd, inherited: bool) {
         let Some(slot) = self.slot(fd) else { return };
         if inherited {

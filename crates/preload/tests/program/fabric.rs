@@ -40,6 +40,9 @@ pub(crate) enum Trouble {
     /// The word of both channels that says whether more bytes follow is overwritten, as by another
     /// program of the guest, and both programs get a signal.
     Overwrites,
+    /// The fabric looks at the bytes of a program only after a bell, as the real fabric does
+    /// between two patrols.
+    Sleeps,
 }
 
 /// One end of a connection: its number, and 0 for the connecting end or 1 for the accepted one.
@@ -126,10 +129,11 @@ impl Mover for Fabric {
 
     fn connect(&self, number: u32, client: UnixStream, server: UnixStream) {
         let shared = Arc::clone(&self.shared);
-        let mut ends = [End::new(client), End::new(server)];
+        let sleeps = shared.trouble == Trouble::Sleeps;
+        let mut ends = [client, server].map(|stream| End::new(stream, sleeps));
         let mut next_trouble = match shared.trouble {
             Trouble::Signals => Some(Instant::now()),
-            Trouble::None | Trouble::Overwrites => None,
+            Trouble::None | Trouble::Overwrites | Trouble::Sleeps => None,
         };
         loop {
             if next_trouble.is_some_and(|at| at <= Instant::now()) {

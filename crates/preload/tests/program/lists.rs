@@ -5,7 +5,7 @@
 pub(crate) const NOT_BY_RINGS: [&str; 1] = ["another_program_inherits"];
 
 /// Scenarios that move bytes, so that connections must get channels.
-pub(crate) const BY_RINGS: [&str; 33] = [
+pub(crate) const BY_RINGS: [&str; 36] = [
     "bulk_and_half_close",
     "flags_of_recv",
     "pieces",
@@ -37,9 +37,16 @@ pub(crate) const BY_RINGS: [&str; 33] = [
     "one_event_at_a_time",
     "child_of_vfork_closes_the_instance",
     "child_closes_everything_unseen",
+    "child_writes_after_an_unseen_close",
     "child_has_a_pipe_at_the_number",
+    "child_has_a_socket_at_the_number",
+    "child_may_not_ask_for_options",
     "messages_pass_a_connection",
 ];
+
+/// Scenarios that also run with a fabric that looks at a ring of a program only after a bell.
+pub(crate) const WITH_BELLS: [&str; 2] =
+    ["child_closes_everything_unseen", "child_writes_after_an_unseen_close"];
 
 /// Scenarios that are as with TCP only if small writes are gathered.
 pub(crate) const ONLY_GATHERED: [&str; 1] = ["corked"];

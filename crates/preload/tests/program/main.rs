@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fabric::{Fabric, Trouble};
-use lists::{BY_RINGS, IN_GUESTS, NOT_BY_RINGS, ONLY_GATHERED, REFUSED};
+use lists::{BY_RINGS, IN_GUESTS, NOT_BY_RINGS, ONLY_GATHERED, REFUSED, WITH_BELLS};
 use relay::Relay;
 use taut_tests::{Prerequisite, require};
 
@@ -96,16 +96,21 @@ fn same_as_tcp(scenario: &str, connections: std::ops::RangeInclusive<usize>) {
     }
     let expected = stdout(&run(program(scenario)));
     assert!(!expected.is_empty());
-    for way in [By::Packets, By::Gathering, By::Rings, By::SignalledRings] {
-        let by_rings = matches!(way, By::Rings | By::SignalledRings);
+    for way in [By::Packets, By::Gathering, By::Rings, By::SignalledRings, By::RingsWithBells] {
+        let by_rings = matches!(way, By::Rings | By::SignalledRings | By::RingsWithBells);
         if way != By::Gathering && ONLY_GATHERED.contains(&scenario)
             || by_rings && NOT_BY_RINGS.contains(&scenario)
             || way == By::SignalledRings && !BY_RINGS.contains(&scenario)
+            || way == By::RingsWithBells && !WITH_BELLS.contains(&scenario)
         {
             continue;
         }
         let folder = tempfile::tempdir().unwrap();
-        let trouble = if way == By::SignalledRings { Trouble::Signals } else { Trouble::None };
+        let trouble = match way {
+            By::SignalledRings => Trouble::Signals,
+            By::RingsWithBells => Trouble::Sleeps,
+            By::Packets | By::Gathering | By::Rings => Trouble::None,
+        };
         let fabric = by_rings.then(|| Arc::new(Fabric::start(folder.path(), trouble)));
         let relay = Relay::start_with(&folder.path().join("vm.sock"), fabric.clone().map(|it| it as _));
         let mut command = preloaded(scenario, &map(folder.path(), LOOPBACK));
@@ -138,6 +143,8 @@ enum By {
     Rings,
     /// As `Rings`, with signals that have no reason.
     SignalledRings,
+    /// As `Rings`, and the fabric sleeps until it is signalled.
+    RingsWithBells,
 }
 
 macro_rules! same_as_tcp {
@@ -190,6 +197,7 @@ same_as_tcp! {
     select_while_all_numbers_are_used 0..=0;
     poll_of_too_many 0..=0;
     locks_are_denied 0..=0;
+    child_may_not_ask_for_options 1..=1;
     everything_else_is_closed_by_system_calls 0..=0;
     accept_is_cancelled 0..=0;
     connect_is_cancelled 0..=0;
@@ -217,7 +225,9 @@ same_as_tcp! {
     number_of_a_lost_listener 2..=2;
     closed_during_connect 1..=1;
     child_closes_everything_unseen 1..=1;
+    child_writes_after_an_unseen_close 1..=1;
     child_has_a_pipe_at_the_number 1..=1;
+    child_has_a_socket_at_the_number 1..=1;
     children_accept 3..=3;
     child_has_the_connection 1..=1;
     another_program_inherits 3..=3;

@@ -24,17 +24,19 @@ pub(crate) fn start_child(child: impl FnOnce() -> u8) -> c_int {
     pid
 }
 
-/// Starts a child process by a system call, without the C library's fork. Returns its ID.
-pub(crate) fn start_child_by_system_call(child: fn()) -> c_int {
+/// Starts a child process that runs a function, by a system call and without the C library's fork.
+/// Returns its ID. The function may do only what is allowed between fork and exec: the library may
+/// have threads.
+pub(crate) fn start_child_by_system_call(child: impl FnOnce() -> u8) -> c_int {
     let flags = libc::c_long::from(libc::SIGCHLD);
-    // SAFETY: takes numbers: no new stack, no shared memory. The scenarios have no other threads.
+    // SAFETY: takes numbers: no new stack, no shared memory.
     let pid =
         answer(unsafe { libc::syscall(libc::SYS_clone, flags, 0usize, 0usize, 0usize, 0usize) } as c_int)
             .unwrap();
     if pid == 0 {
-        child();
+        let code = child();
         // SAFETY: ends the child without running the parent's exit handlers.
-        unsafe { libc::_exit(1) };
+        unsafe { libc::_exit(code.into()) };
     }
     pid
 }

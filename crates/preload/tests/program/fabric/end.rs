@@ -44,10 +44,14 @@ pub(super) struct End {
     is_told: bool,
     /// Times that the program has given up.
     given_up: usize,
+    /// The fabric looks at the ring from this end only after a bell.
+    sleeps: bool,
+    /// A bell has come since the fabric found that ring empty, or the fabric never sleeps.
+    is_awake: bool,
 }
 
 impl End {
-    pub(super) fn new(stream: UnixStream) -> Self {
+    pub(super) fn new(stream: UnixStream, sleeps: bool) -> Self {
         stream.set_nonblocking(true).unwrap();
         Self {
             stream,
@@ -64,6 +68,8 @@ impl End {
             is_finished: false,
             is_told: false,
             given_up: 0,
+            sleeps,
+            is_awake: true,
         }
     }
 
@@ -78,7 +84,7 @@ impl End {
     /// Attaches the end. Packets that have come go before the bytes of its ring.
     pub(super) fn attach(&mut self, control: UnixStream, ends: Ends, channel: u32) {
         while self.receive() {}
-        self.has_left = false;
+        (self.has_left, self.is_awake) = (false, true);
         (self.control, self.ends, self.channel) = (Some(control), Some(ends), channel);
     }
 
@@ -129,6 +135,7 @@ impl End {
         loop {
             match recv(control, &mut bells, RecvFlags::DONTWAIT) {
                 Ok((_, count)) if count > 0 => {
+                    self.is_awake = true;
                     self.given_up += usize::from(bells[..count].contains(&GIVE_UP));
                 }
                 Err(Errno::AGAIN) => return false,
@@ -145,6 +152,14 @@ impl End {
             );
         }
         true
+    }
+
+    /// Announces a wait for bytes of the program, and sleeps until a bell if there are none.
+    fn fall_asleep(&mut self) {
+        if let Some(ends) = self.ends.as_mut().filter(|_| self.sleeps && self.is_awake) {
+            ends.consumer.wait();
+            self.is_awake = ends.consumer.available() != Ok(0);
+        }
     }
 
     /// Sends what was in IN by packets, and lets the channel go when both rings are empty.
@@ -251,7 +266,7 @@ pub(super) fn pass(from: &mut End, to: &mut End) -> usize {
     if !left {
         moved += pass_packets(from, to);
     }
-    if (from.pending.is_empty() || left)
+    if (from.pending.is_empty() && from.is_awake || left)
         && let Some(mut ends) = from.ends.take()
     {
         moved += pass_ring(&mut ends.consumer, to);
@@ -260,6 +275,7 @@ pub(super) fn pass(from: &mut End, to: &mut End) -> usize {
             from.signal();
         }
         from.ends = Some(ends);
+        from.fall_asleep();
     }
     from.settle();
     if from.ends.is_none() || from.ends.as_ref().is_some_and(|ends| ends.consumer.available() == Ok(0)) {
