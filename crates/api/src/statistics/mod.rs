@@ -46,7 +46,7 @@ impl Period {
         Self(days * 86_400)
     }
 
-    /// Parses the period of a query; without a text, it is the usual one.
+    /// Parses the period of a query. Without a text, the period is [`Period::USUAL`], five minutes.
     pub fn parse_or_usual(text: Option<&str>) -> Result<Self, BadPeriod> {
         text.map_or(Ok(Self::USUAL), str::parse)
     }

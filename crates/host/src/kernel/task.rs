@@ -38,6 +38,15 @@ pub(crate) fn is_shortage(error: &io::Error) -> bool {
     matches!(number, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
 
+/// Returns the result of a call; `None` if it failed for a reason of the process that was asked
+/// for, such as its end. Fails only for want of descriptors or memory.
+pub(crate) fn unless_short<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if is_shortage(&error) => Err(error),
+        result => Ok(result.ok()),
+    }
+}
+
 /// Most bytes of a file that has a line of numbers.
 pub(crate) const LINE: usize = 1024;
 /// Most bytes of `status`. A process of a user with very many groups has a longer one.
@@ -122,11 +131,12 @@ pub(crate) fn schedstat_of(content: &[u8]) -> Option<Schedstat> {
 }
 
 /// Reads in the folder of a process when it began, in clock ticks since the boot.
-pub(crate) fn started(process: &Path) -> Option<u64> {
+pub(crate) fn started(process: &Path) -> io::Result<u64> {
     let mut buffer = [0; LINE];
-    let stat = String::from_utf8_lossy(content(&process.join("stat"), &mut buffer)?);
+    let stat = String::from_utf8_lossy(try_content(&process.join("stat"), &mut buffer)?);
     // Field 22 of the file. The name before it is in parentheses and may hold any character.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let field = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok());
+    field.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Memory of a process in bytes. A part that the kernel does not tell is 0.
@@ -158,10 +168,14 @@ pub struct DiskUse {
 }
 
 /// Reads in the folder of a process which memory it has.
-pub(crate) fn memory(process: &Path) -> Option<MemoryUse> {
+pub(crate) fn memory(process: &Path) -> io::Result<MemoryUse> {
     let mut buffer = [0; STATUS];
-    let text = String::from_utf8_lossy(content(&process.join("status"), &mut buffer)?);
-    let known = |name| Some(value(&text, name)?.saturating_mul(1024));
+    let text = String::from_utf8_lossy(try_content(&process.join("status"), &mut buffer)?);
+    memory_of(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn memory_of(text: &str) -> Option<MemoryUse> {
+    let known = |name| Some(value(text, name)?.saturating_mul(1024));
     let bytes = |name| known(name).unwrap_or(0);
     let huge = bytes("HugetlbPages:");
     Some(MemoryUse {
@@ -176,9 +190,13 @@ pub(crate) fn memory(process: &Path) -> Option<MemoryUse> {
 
 /// Reads in the folder of a process what it has moved to and from disks. That takes the permission
 /// to trace the process.
-pub(crate) fn disk(process: &Path) -> Option<DiskUse> {
+pub(crate) fn disk(process: &Path) -> io::Result<DiskUse> {
     let mut buffer = [0; LINE];
-    let text = std::str::from_utf8(content(&process.join("io"), &mut buffer)?).ok()?;
+    let text = String::from_utf8_lossy(try_content(&process.join("io"), &mut buffer)?);
+    disk_of(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn disk_of(text: &str) -> Option<DiskUse> {
     let calls = |name| value(text, name).unwrap_or(0);
     Some(DiskUse {
         read: value(text, "read_bytes:")?,
@@ -201,7 +219,7 @@ mod tests {
     #[test]
     fn memory_and_disk_are_read_by_name() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!((memory(folder.path()), disk(folder.path())), (None, None));
+        assert_eq!((memory(folder.path()).ok(), disk(folder.path()).ok()), (None, None));
         let status = "Name:\tVmRSS: 7\nVmLck:\t 8 kB\nVmRSS:\t    2076 kB\nRssFile:\t 20 kB\n\
                       RssShmem:\t 30 kB\nHugetlbPages:\t  4096 kB\nVmSwap:\t 12 kB\n";
         fs::write(folder.path().join("status"), status).unwrap();
@@ -215,11 +233,11 @@ mod tests {
             locked: 8 << 10,
             swapped: 12 << 10,
         };
-        assert_eq!(memory(folder.path()), Some(expected));
+        assert_eq!(memory(folder.path()).unwrap(), expected);
         let expected = DiskUse { read: 8192, written: 512, reads: 3, writes: 4 };
-        assert_eq!(disk(folder.path()), Some(expected));
+        assert_eq!(disk(folder.path()).unwrap(), expected);
         // A process that is ending has no memory any more.
         fs::write(folder.path().join("status"), "Name:\tqemu\n").unwrap();
-        assert_eq!(memory(folder.path()), None);
+        assert_eq!(memory(folder.path()).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -1,11 +1,12 @@
 //! Load of the whole host: time of its pCPUs, waits for them, memory and swapping.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::kernel::pages::PAGE;
-use crate::kernel::task;
-use crate::kernel::utilisation::{self, CpuTimes};
+use crate::kernel::task::{self, is_shortage, unless_short};
+use crate::kernel::utilisation::{self, CpuTimes, UtilisationError};
 
 /// Milliseconds of a tick in `/proc/stat`. `USER_HZ` is 100 on all machines that taut runs on.
 const MS_PER_TICK: u64 = 10;
@@ -46,8 +47,11 @@ pub struct HostMemory {
 impl HostMemory {
     /// Reads the memory of the host below `root`, if the kernel tells.
     pub fn read(root: &Path) -> Option<Self> {
-        let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
-        let known = |name| Some(task::value(&text, name)?.saturating_mul(1024));
+        Self::of(&fs::read_to_string(root.join("proc/meminfo")).ok()?)
+    }
+
+    fn of(text: &str) -> Option<Self> {
+        let known = |name| Some(task::value(text, name)?.saturating_mul(1024));
         let bytes = |name| known(name).unwrap_or(0);
         let swap = bytes("SwapTotal:");
         Some(Self {
@@ -88,10 +92,18 @@ impl Loads {
         Self { root: root.to_owned(), last: None, sum: Load::default() }
     }
 
-    /// Reads the load.
-    pub fn read(&mut self) -> Load {
+    /// Reads the load. Figures that the kernel does not tell are absent.
+    ///
+    /// # Errors
+    /// Fails only for want of descriptors or memory: a figure would be absent that the kernel does
+    /// tell.
+    pub fn read(&mut self) -> io::Result<Load> {
+        let now = match utilisation::read(&self.root) {
+            Err(UtilisationError::Read { source, .. }) if is_shortage(&source) => return Err(source),
+            now => now.ok(),
+        };
         // Times are added up pCPU by pCPU: the kernel's sums go back when one goes off-line.
-        if let Ok(now) = utilisation::read(&self.root) {
+        if let Some(now) = now {
             if let Some(last) = &self.last {
                 let spent = now.since(last);
                 self.sum.busy_ms += spent.busy * MS_PER_TICK;
@@ -100,16 +112,16 @@ impl Loads {
             }
             self.last = Some(now);
         }
-        let proc = |name: &str| fs::read_to_string(self.root.join("proc").join(name)).ok();
-        Load {
-            waiting_us: proc("pressure/cpu").and_then(|text| waiting(&text)),
-            memory: HostMemory::read(&self.root),
-            swap: proc("vmstat").and_then(|text| {
+        let proc = |name: &str| unless_short(fs::read_to_string(self.root.join("proc").join(name)));
+        Ok(Load {
+            waiting_us: proc("pressure/cpu")?.and_then(|text| waiting(&text)),
+            memory: proc("meminfo")?.and_then(|text| HostMemory::of(&text)),
+            swap: proc("vmstat")?.and_then(|text| {
                 let bytes = |name| Some(task::value(&text, name)?.saturating_mul(PAGE));
                 Some(Swapping { read: bytes("pswpin ")?, written: bytes("pswpout ")? })
             }),
             ..self.sum
-        }
+        })
     }
 }
 
@@ -122,6 +134,7 @@ fn waiting(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::shortage::{alone, leave_free};
 
     #[test]
     fn load_is_read_from_proc_and_a_pcpu_that_leaves_takes_nothing_away() {
@@ -132,12 +145,12 @@ mod tests {
             fs::write(path, text).unwrap();
         };
         let mut loads = Loads::new(root.path());
-        assert_eq!(loads.read(), Load::default(), "the kernel tells nothing");
+        assert_eq!(loads.read().unwrap(), Load::default(), "the kernel tells nothing");
         write("stat", "cpu0 10 0 5 100 0 0 0 7\ncpu1 500 0 0 900 0 0 0 0\n");
         write("pressure/cpu", "some avg10=99.57 avg60=99.42 avg300=84.90 total=616071021\nfull total=0\n");
         write("meminfo", "MemTotal: 1000 kB\nMemAvailable: 600 kB\nSwapTotal: 50 kB\nSwapFree: 20 kB\n");
         write("vmstat", "nr_free_pages 3\npswpin 75\npswpout 76\n");
-        let first = loads.read();
+        let first = loads.read().unwrap();
         assert_eq!((first.busy_ms, first.waiting_us), (0, Some(616_071_021)));
         let memory = HostMemory {
             total: 1000 << 10,
@@ -152,9 +165,29 @@ mod tests {
             (Some(memory), Some(Swapping { read: 75 * PAGE, written: 76 * PAGE }))
         );
         write("stat", "cpu0 40 0 5 150 10 0 0 9\n");
-        let second = loads.read();
+        let second = loads.read().unwrap();
         assert_eq!((second.busy_ms, second.idle_ms, second.steal_ms), (300, 600, 20));
         write("stat", "cpu0 50 0 5 150 10 0 0 9\ncpu1 510 0 0 900 0 0 0 0\n");
-        assert_eq!(loads.read().busy_ms, 400, "the time before it came is not known");
+        assert_eq!(loads.read().unwrap().busy_ms, 400, "the time before it came is not known");
+    }
+
+    #[test]
+    fn a_reading_fails_in_a_shortage_and_the_next_one_has_all_of_the_time() {
+        alone(module_path!(), "a_reading_fails_in_a_shortage_and_the_next_one_has_all_of_the_time", || {
+            let root = tempfile::tempdir().unwrap();
+            let write = |name: &str, text: &str| fs::write(root.path().join("proc").join(name), text);
+            fs::create_dir_all(root.path().join("proc")).unwrap();
+            write("stat", "cpu0 10 0 5 100 0 0 0 7\n").unwrap();
+            write("vmstat", "pswpin 75\npswpout 76\n").unwrap();
+            let mut loads = Loads::new(root.path());
+            loads.read().unwrap();
+            write("stat", "cpu0 40 0 5 150 0 0 0 7\n").unwrap();
+            let hoard = leave_free(0);
+            assert!(is_shortage(&loads.read().unwrap_err()));
+            drop(hoard);
+            write("stat", "cpu0 50 0 5 150 0 0 0 7\n").unwrap();
+            let load = loads.read().unwrap();
+            assert_eq!((load.busy_ms, load.idle_ms, load.swap.is_some()), (400, 500, true));
+        });
     }
 }

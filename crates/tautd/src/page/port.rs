@@ -26,7 +26,8 @@ pub(super) async fn apply(api: &Api, owner: &str, fields: &Fields) -> Result<(),
     Ok(())
 }
 
-/// Returns the facts, for a page on which no form was sent.
+/// Returns the facts of a port's page: the port, its statistics and series of the period, and the
+/// card that owns the port. [`shaping`](super::shaping) sets `refused` and `changed`.
 pub(super) async fn view(api: &Api, owner: &str, period: Period) -> Result<Port, ApiError> {
     let card = match card_of(owner)? {
         Some((name, nic)) => {

@@ -20,7 +20,8 @@ pub(super) async fn apply(api: &Api, name: &Name, fields: &Fields) -> Result<(),
     Ok(())
 }
 
-/// Returns the facts, for a page on which no form was sent.
+/// Returns the facts of a port group's page: the group, its vSwitch, and the ports, VMs and
+/// statistics of the host. [`shaping`](super::shaping) sets `refused` and `changed`.
 pub(super) async fn view(api: &Api, name: &Name, period: Period) -> Result<Group, ApiError> {
     let group: PortGroup = api.get(&path::PORTGROUP.of(name)).await?;
     Ok(Group {

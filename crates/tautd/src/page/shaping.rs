@@ -26,7 +26,7 @@ enum Subject {
 }
 
 impl Subject {
-    /// Returns the address of its page.
+    /// Returns the address of the subject's page.
     fn address(&self) -> String {
         match self {
             Self::Port(owner) => port_address(owner),
@@ -34,7 +34,7 @@ impl Subject {
         }
     }
 
-    /// Changes its shaping as the form asks.
+    /// Changes the shaping of the subject as the form asks.
     async fn apply(&self, api: &Api, fields: &Fields) -> Result<(), ApiError> {
         match self {
             Self::Port(owner) => port::apply(api, owner, fields).await,
@@ -42,8 +42,8 @@ impl Subject {
         }
     }
 
-    /// Renders its page. `changed` tells that the form has changed it, and `refused` is a form that
-    /// has not, with the reason.
+    /// Renders the page of the subject. `changed` tells whether a form has just changed the
+    /// shaping, and `refused` is the form that was refused, and why.
     async fn page(
         &self,
         api: &Api,
@@ -117,8 +117,8 @@ async fn show(
     Shown::of(&frame, page)
 }
 
-/// Changes the shaping and leads to the page that shows it. If the change is refused, the form is
-/// shown as it was sent, with the reason.
+/// Changes the shaping of the subject and redirects to the subject's page. If the change is
+/// refused, the answer is that page with the form that was refused, and why.
 async fn change(
     api: &Api,
     subject: Result<Subject, ApiError>,

@@ -120,6 +120,7 @@ fn unknown_names_are_pages_too() {
 #[test]
 fn hostile_queries_are_refused() {
     let server = with_vm();
+    let before = server.revision();
     for query in [
         "period=",
         "period=-1",
@@ -128,12 +129,18 @@ fn hostile_queries_are_refused() {
         "period=5m&period=6m",
         "period=%ff",
     ] {
-        for path in ["/", CARD, GROUP, "/vms/one", "/processes/7"] {
-            let answer = get(&server, VIEWER, &format!("{path}?{query}"));
+        let answers = ["/", CARD, GROUP, "/vms/one", "/processes/7"]
+            .map(|path| (path, get(&server, VIEWER, &format!("{path}?{query}"))));
+        let to_forms =
+            [CARD, GROUP].map(|path| (path, post(&server, DEFINER, &format!("{path}?{query}"), FORM, &[])));
+        for (path, answer) in answers.into_iter().chain(to_forms) {
             assert_eq!(answer.status, 400, "{path}?{query}");
             assert!(!answer.text.contains("<script>"), "{query}");
+            let hint = answer.text.split_once("Hint: ").unwrap().1;
+            assert!(hint.contains("a number with s, m, h or d"), "{path}?{query}: {}", answer.text);
         }
     }
+    assert_eq!(server.revision(), before, "no form with a bad period changes anything");
     assert_eq!(get(&server, VIEWER, "/?sort=%3Cscript%3E").status, 400);
     for query in ["level=x", "newest=0", "newest=1001", "newest=-1", "newest=%3Cb%3E", "level=%ff"] {
         let answer = get(&server, VIEWER, &format!("/events?{query}"));
@@ -198,6 +205,10 @@ fn a_refused_form_is_shown_again_and_changes_nothing() {
     for path in [CARD, GROUP] {
         assert_eq!(post(&server, DEFINER, path, &"a=b&".repeat(20_000), &[]).status, 400);
         assert_eq!(post(&server, DEFINER, path, "", &[]).status, 400);
+        let refused = post(&server, DEFINER, &format!("{path}?period=1h"), "receive_mode=x", &[]);
+        assert_eq!(refused.status, 400, "{}", refused.text);
+        let keeps = refused.text.contains(&format!("method=\"post\" action=\"{path}?period=1h\""));
+        assert!(keeps, "the form keeps its period: {}", refused.text);
     }
     assert_eq!(post(&server, DEFINER, "/portgroups/none", FORM, &[]).status, 404);
     assert_eq!(post(&server, DEFINER, "/portgroups/%ff", FORM, &[]).status, 404);

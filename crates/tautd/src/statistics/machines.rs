@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use taut_api::Name;
 use taut_api::statistics::{Column, VcpuStatistics, VmStatistics};
-use taut_history::{Counted, Point, Reading, Values};
+use taut_history::{Counted, History, Point, Reading, Values};
 use taut_host::observe::processes::{DiskUse, MOST_LOOKS, Machine, MemoryUse, Times};
 
 use super::counts::Counts;
-use super::gauges::{Sums, average};
+use super::gauges::{Gauges, Sums, average};
 
 /// Begins of the keys of taut's VMs and of others; a name or UUID follows.
 const OWN: &str = "vm/";
@@ -154,8 +154,24 @@ impl Named {
     }
 }
 
+/// Records a reading of a machine's counters. A reading for which descriptors or memory were short
+/// is left out. Its counters would stand still, and the next reading would have their growth of
+/// several seconds in one. Without it, that growth counts for all of the time between two complete
+/// readings, and a long shortage is a gap in charts.
+pub(super) fn record(
+    history: &mut History,
+    gauges: &mut Gauges,
+    since_boot: u64,
+    Named { key, name }: &Named,
+    machine: &Machine,
+) {
+    if machine.complete {
+        history.record(since_boot, key, name, &reading(machine, gauges.begin(key, since_boot)));
+    }
+}
+
 /// Returns a reading of a machine's counters for the history. `sums` are those of this machine.
-pub(super) fn reading(machine: &Machine, sums: &mut Sums) -> Reading {
+fn reading(machine: &Machine, sums: &mut Sums) -> Reading {
     let mut reading = Reading::default();
     let mut put = |number: u8, times: Times| {
         reading.extend([(number, times.ran_ns), (number + 1, times.waited_ns)]);
@@ -197,10 +213,11 @@ struct Rest {
 }
 
 impl Rest {
-    /// Reads the growth within so many milliseconds.
+    /// Returns the averages of a growth within so many milliseconds. Those of disks are over all of
+    /// that time, because the kernel counts their bytes also while no daemon runs. The others are
+    /// over the time in which a daemon has read them. A value that no daemon has read is absent.
     fn of(growth: &Values, ms: u64) -> Self {
         let bytes = |sum| average(growth, sum, MEMORY_TIME).map(|kib| kib * 1024.0);
-        // The counters of disks go on while no daemon reads them, and throttled time does not.
         let of_disk = |number| (growth.get(DISK_TIME) > 0).then(|| growth.per_second(number, ms));
         Self {
             throttled_percent: average(growth, THROTTLED, THROTTLED_TIME).map(|ns| ns / 1e7),
@@ -303,7 +320,6 @@ mod tests {
 
     use super::*;
     use crate::statistics::counts;
-    use crate::statistics::gauges::Gauges;
 
     const CLOCKS: Clocks = Clocks { since_boot: 0, wall: 1_700_000_000_000 };
 
@@ -330,6 +346,7 @@ mod tests {
                 ..MemoryUse::default()
             }),
             disk: Some(DiskUse { read: 4096 * second, written: 512 * second, ..DiskUse::default() }),
+            complete: true,
         }
     }
 
@@ -347,8 +364,7 @@ mod tests {
             if (40..45).contains(&second) {
                 (machine.memory, machine.throttled_ns) = (None, Some(200_000_000 * 39));
             }
-            let reading = reading(&machine, gauges.begin(&named.key, 1000 * second));
-            history.record(1000 * second, &named.key, &named.name, &reading);
+            record(&mut history, &mut gauges, 1000 * second, &named, &machine);
         }
         let now = Clocks { since_boot: 60_000, wall: CLOCKS.wall + 60_000 };
         let running = BTreeMap::from([(named.key.clone(), 7)]);
@@ -410,6 +426,40 @@ mod tests {
         assert_eq!((db.covered_ms, found.map(f64::round)), (40_000, [75.0, 50.0, 4096.0]));
         let memory = db.memory_bytes.unwrap() / f64::from(1 << 30);
         assert!((memory - 1.25).abs() < 0.02, "{memory} GiB: sums begin again with the daemon");
+    }
+
+    #[test]
+    fn rates_after_a_shortage_are_those_of_all_of_its_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut history = History::open(&folder.path().join("history.db"), USUAL, "a", CLOCKS).unwrap();
+        let named = Named { key: "vm/db".to_owned(), name: "db".to_owned() };
+        let mut gauges = Gauges::default();
+        for second in 1..=60 {
+            let mut machine = machine(7, second);
+            // One reading is short of descriptors, and later those of ten seconds are.
+            if second == 10 || (31..=40).contains(&second) {
+                let last = if second == 10 { 9 } else { 30 };
+                machine = Machine { memory: None, disk: None, complete: false, ..self::machine(7, last) };
+            }
+            record(&mut history, &mut gauges, 1000 * second, &named, &machine);
+        }
+        let position = history.timeline().position(60_000);
+        let series = history.series(&named.key, position - 59_000, position, 300).unwrap();
+        for point in &series.points {
+            let [run, ready, others, throttled, _, _, read, _] = values(point).try_into().unwrap();
+            let found = [run, ready, others, throttled, read].map(|value| value.map(f64::round));
+            assert_eq!(found, [75.0, 50.0, 5.0, 20.0, 4096.0].map(Some), "at {}", point.to);
+        }
+        let covered: u64 = series.points.iter().map(|point| point.ms).sum();
+        assert_eq!((series.points.len(), covered), (59 - 1 - 11, 59_000 - 11_000), "the chart has a gap");
+        // A period that begins or ends in the shortage has the rates of the time that it covers.
+        for (until, period) in [(60_000, "25s"), (60_000, "59s"), (35_000, "20s")] {
+            let now = Clocks { since_boot: until, wall: CLOCKS.wall + until };
+            let [db] = counts::all(&history, period, now, is_key).try_into().unwrap();
+            let db = statistics(db, &BTreeMap::new());
+            let found = [db.run_percent, db.throttled_percent.unwrap(), db.disk_read_bytes_per_s.unwrap()];
+            assert_eq!(found.map(f64::round), [75.0, 20.0, 4096.0], "{period} until {until}");
+        }
     }
 
     #[test]

@@ -153,12 +153,14 @@ pub(super) fn sample(
         let recorded =
             record_ports(history, now, existing, gauges, |port| counters.words(&sources.counters, port));
         for (machine, named) in &sampled.machines {
-            let Named { key, name } = &**named;
-            let reading = machines::reading(machine, gauges.begin(key, read_at.since_boot));
-            history.record(read_at.since_boot, key, name, &reading);
+            machines::record(history, gauges, read_at.since_boot, named, machine);
         }
-        let reading = host::reading(&load, gauges.begin(host::KEY, read_at.since_boot));
-        history.record(read_at.since_boot, host::KEY, host::KEY, &reading);
+        // A reading that failed for want of descriptors or memory is left out. The next one has the
+        // growth of its time as well.
+        if let Ok(load) = load {
+            let reading = host::reading(&load, gauges.begin(host::KEY, read_at.since_boot));
+            history.record(read_at.since_boot, host::KEY, host::KEY, &reading);
+        }
         if have_changed || !sampled.has_names_of(&last) {
             let machines = sampled.machines.iter().map(|(_, named)| named.key.as_str());
             let all = existing.keys().chain([host::KEY]).chain(machines).map(str::to_owned);

@@ -228,7 +228,7 @@ impl RealtimePriority {
     }
 
     fn began(&self, pid: u32) -> Option<u64> {
-        task::started(&self.root.join(format!("proc/{pid}")))
+        task::started(&self.root.join(format!("proc/{pid}"))).ok()
     }
 
     /// Returns whether a process uses no more than it may. Its use is measured while it has the

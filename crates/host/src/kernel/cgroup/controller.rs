@@ -32,12 +32,13 @@ pub(crate) struct Listed(String);
 impl Listed {
     /// Reads the groups of a process. One that has ended is in none.
     pub(crate) fn of(root: &Path, pid: u32) -> Self {
-        Self::read(&root.join(format!("proc/{pid}/cgroup")))
+        let read = Self::read(&root.join(format!("proc/{pid}/cgroup")));
+        read.unwrap_or_else(|_| Self(String::new()))
     }
 
     /// Reads a file `cgroup` in the folder of a process or thread.
-    pub(crate) fn read(file: &Path) -> Self {
-        Self(fs::read_to_string(file).unwrap_or_default())
+    pub(crate) fn read(file: &Path) -> io::Result<Self> {
+        fs::read_to_string(file).map(Self)
     }
 }
 

@@ -2,28 +2,32 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::controller::{Controller, Listed};
+use crate::kernel::task::unless_short;
 
 /// Returns the folders of the groups whose limits apply to a process or thread: its own group and
 /// those above it, without the root and without slices. A slice holds many programs, so its time
 /// would not be that of one. `listed` is the file `cgroup` in the folder of the process or thread.
-pub(crate) fn limiting(cpu: &Controller, listed: &Path) -> BTreeSet<PathBuf> {
-    let Some(folder) = cpu.home(&Listed::read(listed)) else { return BTreeSet::new() };
+/// One that has ended is in no group. Fails only for want of descriptors or memory.
+pub(crate) fn limiting(cpu: &Controller, listed: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    let listed = unless_short(Listed::read(listed))?;
+    let Some(folder) = listed.and_then(|listed| cpu.home(&listed)) else { return Ok(BTreeSet::new()) };
     let root = cpu.mount();
     let is_own = |folder: &&Path| {
         let is_slice = folder.extension().is_some_and(|extension| extension == "slice");
         *folder != root && folder.starts_with(&root) && !is_slice
     };
-    folder.ancestors().take_while(is_own).map(Path::to_owned).collect()
+    Ok(folder.ancestors().take_while(is_own).map(Path::to_owned).collect())
 }
 
 /// Returns the time that a group was kept from running since it exists, in nanoseconds, summed over
 /// all pCPUs (`cpu.stat`).
-pub(crate) fn throttled_ns(group: &Path) -> Option<u64> {
-    let text = fs::read_to_string(group.join("cpu.stat")).ok()?;
-    text.lines().find_map(|line| {
+pub(crate) fn throttled_ns(group: &Path) -> io::Result<u64> {
+    let text = fs::read_to_string(group.join("cpu.stat"))?;
+    let found = text.lines().find_map(|line| {
         let (name, value) = line.split_once(' ')?;
         let unit = match name {
             "throttled_time" => 1,
@@ -31,7 +35,8 @@ pub(crate) fn throttled_ns(group: &Path) -> Option<u64> {
             _ => return None,
         };
         value.trim().parse::<u64>().ok()?.checked_mul(unit)
-    })
+    });
+    found.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 #[cfg(test)]
@@ -51,13 +56,14 @@ mod tests {
         let controller = Controller::find(root.path(), None, "cpu").unwrap();
         let scope = cpu.join("machine.slice/vm.scope");
         let expected = BTreeSet::from([inner.clone(), scope.join("libvirt"), scope]);
-        assert_eq!(limiting(&controller, &listed), expected);
+        assert_eq!(limiting(&controller, &listed).unwrap(), expected);
         fs::write(&listed, "1:cpu,cpuacct:/\n").unwrap();
-        assert!(limiting(&controller, &listed).is_empty());
-        assert_eq!(throttled_ns(&inner), None);
+        assert!(limiting(&controller, &listed).unwrap().is_empty());
+        assert!(limiting(&controller, &root.path().join("ended")).unwrap().is_empty());
+        assert!(throttled_ns(&inner).is_err());
         fs::write(inner.join("cpu.stat"), "nr_periods 7\nnr_throttled 3\nthrottled_time 1234\n").unwrap();
-        assert_eq!(throttled_ns(&inner), Some(1234));
+        assert_eq!(throttled_ns(&inner).unwrap(), 1234);
         fs::write(inner.join("cpu.stat"), "usage_usec 7\nthrottled_usec 12\n").unwrap();
-        assert_eq!(throttled_ns(&inner), Some(12_000));
+        assert_eq!(throttled_ns(&inner).unwrap(), 12_000);
     }
 }

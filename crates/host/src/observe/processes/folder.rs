@@ -43,6 +43,12 @@ impl TaskFolder {
         Ok(self.inode)
     }
 
+    /// Takes back the last look: the next one finds the inode before it, and may ask again whether
+    /// the process is the same.
+    pub(super) fn set_inode_back(&mut self, before: u64) {
+        self.inode = before;
+    }
+
     /// Opens the folder if there is room, so that later looks need not look up its path.
     pub(super) fn keep_open(&mut self, process: &Path, files: &OpenFileBudget) {
         if self.file.is_open() || self.file.keep_open(|| process.join("task"), files).is_err() {

@@ -1,13 +1,14 @@
 //! Identity of a machine, by its program and its command line.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use taut_api::printable::{MOST_NAME, printable};
 
-use crate::kernel::task;
+use crate::kernel::task::{self, unless_short};
 
 /// Most bytes that are read of a command line. libvirt's have 4 to 10 KiB.
 const MOST_LINE: u64 = 64 << 10;
@@ -25,20 +26,19 @@ pub(super) struct Identity {
 
 impl Identity {
     /// Returns the identity of a process, if its program runs a machine: QEMU or a microguest.
-    pub(super) fn of(process: &Path) -> Option<Self> {
-        let program = fs::read_link(process.join("exe")).ok()?;
-        let program = program.file_name()?.to_str()?;
+    /// Fails only for want of descriptors or memory: a part of an identity would be that of another
+    /// machine.
+    pub(super) fn of(process: &Path) -> io::Result<Option<Self>> {
+        let program = unless_short(fs::read_link(process.join("exe")))?.unwrap_or_default();
+        let program = program.file_name().and_then(OsStr::to_str).unwrap_or_default();
         // An upgrade of the package replaces the file of a machine that runs on.
         let program = program.strip_suffix(" (deleted)").unwrap_or(program);
         let is_machine =
             program.starts_with("qemu-system-") || ["kvm", "qemu-kvm", "taut-micro"].contains(&program);
         if !is_machine {
-            return None;
+            return Ok(None);
         }
-        let mut line = Vec::new();
-        if let Ok(file) = File::open(process.join("cmdline")) {
-            let _ = file.take(MOST_LINE).read_to_end(&mut line);
-        }
+        let line = unless_short(command_line(process))?.unwrap_or_default();
         let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
         let after = |option: &str| {
             let is_it = |word: &str| word.starts_with('-') && word.trim_start_matches('-') == option;
@@ -49,12 +49,19 @@ impl Identity {
             let part = value.split(',').find_map(|part| part.strip_prefix("guest="));
             part.or(value.split(',').next().filter(|first| !first.contains('=')))
         });
-        Some(Self {
-            started: task::started(process).unwrap_or(0),
+        Ok(Some(Self {
+            started: unless_short(task::started(process))?.unwrap_or(0),
             name: name.filter(|name| !name.is_empty()).map(|name| printable(name, MOST_NAME).into()),
             uuid: after("uuid").and_then(canonical_uuid),
-        })
+        }))
     }
+}
+
+/// Reads the command line of a process, with a zero byte behind each word.
+fn command_line(process: &Path) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    File::open(process.join("cmdline"))?.take(MOST_LINE).read_to_end(&mut line)?;
+    Ok(line)
 }
 
 /// Returns a UUID in small letters, or nothing if the text is no UUID in the usual form.

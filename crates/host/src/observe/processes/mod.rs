@@ -22,6 +22,7 @@ mod threads;
 mod usage;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ use std::time::Duration;
 use crate::kernel::cached_file::{CachedFile, OpenFileBudget};
 use crate::kernel::cgroup::controller::Controller;
 use crate::kernel::cpu_clock::{self, CpuClock};
-use crate::kernel::task;
+use crate::kernel::task::{self, unless_short};
 
 pub use self::threads::{TICKS_PER_S, Thread, Times, Vcpu, delays_are_counted};
 pub use crate::kernel::task::{DiskUse, MemoryUse};
@@ -142,6 +143,9 @@ pub struct Machine {
     pub memory: Option<MemoryUse>,
     /// Bytes that its process has moved to and from disks, if the caller may read that.
     pub disk: Option<DiskUse>,
+    /// False if descriptors or memory were short in the reading. Figures may be absent then, or
+    /// those of an earlier reading.
+    pub complete: bool,
 }
 
 /// Result of a reading. Figures that nobody needed are absent or zero.
@@ -199,6 +203,8 @@ struct Known {
     /// Number of readings in which it was there, even if its folder was not looked at.
     looks: u32,
     machine: Option<Identity>,
+    /// True if its identity could not be read when that was due, for want of descriptors or memory.
+    is_identity_due: bool,
     threads: Threads,
     groups: Groups,
     /// True if its groups are looked up as soon as one of its threads has run.
@@ -305,7 +311,7 @@ impl Processes {
             self.known.retain(|pid, known| {
                 let looks = known.looks.saturating_add(readings);
                 let may_have_others = !is_settled || !known.has_all_threads();
-                let is_due = was_due(looks, readings, known.looks_per_identity());
+                let is_due = known.is_identity_due || was_due(looks, readings, known.looks_per_identity());
                 if is_due || known.machine.is_some() && may_have_others {
                     return known.look(&proc.join(pid.to_string()), readings);
                 }
@@ -379,14 +385,23 @@ impl Known {
             // The process may still be there.
             Err(error) => return task::is_shortage(&error) && before > 0,
         };
-        if !self.is_same(before, inode, folder) {
+        let Ok(is_same) = self.is_same(before, inode, folder) else {
+            self.tasks.set_inode_back(before);
+            return true;
+        };
+        if !is_same {
             *self = Self { tasks: std::mem::take(&mut self.tasks), ..Self::default() };
         }
         // A process that is new has begun in the last of these readings.
         let readings = if self.looks == 0 { 1 } else { readings };
         self.looks = self.looks.saturating_add(readings);
-        if was_due(self.looks, readings, self.looks_per_identity()) {
-            let before = std::mem::replace(&mut self.machine, Identity::of(folder));
+        self.is_identity_due |= was_due(self.looks, readings, self.looks_per_identity());
+        // The identity that is known stays while there is a shortage.
+        if self.is_identity_due
+            && let Ok(machine) = Identity::of(folder)
+        {
+            self.is_identity_due = false;
+            let before = std::mem::replace(&mut self.machine, machine);
             if self.machine != before {
                 self.last = None;
             }
@@ -404,10 +419,12 @@ impl Known {
 
     /// Returns whether the process with this number is still the same, by the inodes of its folder
     /// of threads before and now. The kernel may give a process another inode when memory is
-    /// scarce.
-    fn is_same(&self, before: u64, inode: u64, folder: &Path) -> bool {
-        let started = |machine: &Identity| task::started(folder) == Some(machine.started);
-        before == inode || self.machine.as_ref().is_some_and(started)
+    /// scarce. Fails only for want of descriptors or memory.
+    fn is_same(&self, before: u64, inode: u64, folder: &Path) -> io::Result<bool> {
+        let Some(machine) = self.machine.as_ref().filter(|_| before != inode) else {
+            return Ok(before == inode);
+        };
+        Ok(unless_short(task::started(folder))? == Some(machine.started))
     }
 
     /// Returns how long its threads have run, if the kernel tells. `has_clock` tells whether the
@@ -458,7 +475,7 @@ impl Known {
         }
         self.are_groups_due |= is_due;
         let is_same = |(of, last): &(Needs, Arc<Machine>)| *of == needs && last.looks == looks;
-        if !(is_due || may_have_run)
+        if !(is_due || may_have_run || self.threads.had_shortage())
             && let Some((_, last)) = self.last.as_ref().filter(|last| is_same(last))
         {
             return Some(last.clone());
@@ -470,8 +487,13 @@ impl Known {
         }
         let look_up = needs.throttling && may_have_run && std::mem::take(&mut self.are_groups_due);
         let (groups, threads) = (&mut self.groups, &self.threads);
-        let read_groups = || Some(groups.read(cpu?, folder, threads.numbers(), look_up));
+        let read_groups = || {
+            let cpu = cpu.ok_or(io::ErrorKind::NotFound)?;
+            groups.read(cpu, folder, threads.numbers(), look_up)
+        };
         let throttled_ns = self.usage.throttled_ns.get(needs.throttling, read_groups);
+        let memory = self.usage.memory.get(needs.memory, || task::memory(folder));
+        let disk = self.usage.disk.get(needs.disk, || task::disk(folder));
         let machine = Arc::new(Machine {
             pid,
             started,
@@ -483,13 +505,15 @@ impl Known {
             others: self.threads.others(),
             throttled_ns,
             paged_ns: needs.paging.then(|| self.threads.paged_ns()),
-            memory: self.usage.memory.get(needs.memory, || task::memory(folder)),
-            disk: self.usage.disk.get(needs.disk, || task::disk(folder)),
+            memory,
+            disk,
+            complete: !(self.threads.had_shortage() || self.usage.had_shortage()),
         });
         // Memory and disk traffic that could not be read are read again in the next reading.
         self.had_disk |= machine.disk.is_some();
-        let has_lost =
-            needs.memory && machine.memory.is_none() || needs.disk && machine.disk.is_none() && self.had_disk;
+        let has_lost = !machine.complete
+            || needs.memory && machine.memory.is_none()
+            || needs.disk && machine.disk.is_none() && self.had_disk;
         self.last = (!has_lost).then(|| (needs, machine.clone()));
         Some(machine)
     }

@@ -9,6 +9,8 @@ use super::groups::LOOKS_PER_GROUPS;
 use super::threads::{Figures, Threads};
 use super::*;
 
+mod shortage;
+
 const UUID: &str = "6BA7B810-9DAD-11D1-80B4-00C04FD430C8";
 /// Needs of the daemon's samples.
 const SAMPLES: Needs =
@@ -382,53 +384,6 @@ fn threads_are_read_again_only_once_their_process_has_run() {
     assert_eq!(read(None, 1, Detail::Places, false), (true, Some(10)), "the kernel does not tell");
     write(11);
     assert_eq!(read(None, 1, Detail::Places, false), (true, Some(11)));
-}
-
-/// Environment variable of the process in which [`in_a_process_of_its_own`] uses up descriptors.
-const ALONE: &str = "TAUT_SHORTAGE_TEST";
-
-#[test]
-fn times_that_were_missed_for_want_of_descriptors_are_not_new() {
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "observe::processes::tests::in_a_process_of_its_own", "--nocapture"])
-        .env(ALONE, "1")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.contains("1 passed"), "{text}");
-}
-
-/// Tests nothing unless the test above has started the process.
-#[test]
-fn in_a_process_of_its_own() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    if std::env::var_os(ALONE).is_none() {
-        return;
-    }
-    setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..getrlimit(Resource::Nofile) }).unwrap();
-    let host = Host(tempfile::tempdir().unwrap());
-    for (tid, name) in [(10, "qemu"), (11, "CPU 0/KVM"), (12, "worker")] {
-        host.thread(10, tid, name, [1000, 100]);
-    }
-    let (folder, files) = (host.0.path().join("proc/10"), OpenFileBudget::of_this_process());
-    for free in 0..8 {
-        let mut threads = Threads::default();
-        let figures = Figures { detail: Detail::Times, paging: false };
-        let mut hoard: Vec<_> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
-        hoard.truncate(hoard.len() - free);
-        threads.read(&folder, None, figures, None, &files);
-        drop(hoard);
-        for _ in 0..2 {
-            threads.read(&folder, None, figures, None, &files);
-        }
-        assert_eq!(threads.others(), Times::default(), "{free} descriptors were free");
-        assert_eq!(threads.vcpus(), BTreeMap::from([(0, vcpu(11, [1000, 100]))]));
-        host.thread(10, 12, "worker", [1030, 103]);
-        threads.read(&folder, None, figures, None, &files);
-        assert_eq!(threads.others(), times([30, 3]));
-        host.thread(10, 12, "worker", [1000, 100]);
-    }
 }
 
 /// A program that returns what is written to it.

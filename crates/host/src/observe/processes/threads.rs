@@ -78,9 +78,11 @@ pub(super) struct Threads {
     others: Times,
     /// Time that vCPUs waited for block devices, from when that was first read, in clock ticks.
     paged_ticks: u64,
-    /// True if times of all threads were read before.
+    /// True once a reading had the times of all threads. A thread that appears later has begun
+    /// since, so all of its time counts.
     are_timed: bool,
-    /// True if descriptors or memory were short in the last reading, so that it may lack threads.
+    /// True if the last reading could not list or read some threads for want of descriptors or
+    /// memory. Threads may be absent then, and counters may be those of an earlier reading.
     had_shortage: bool,
     /// False if no thread has run between the last two readings.
     may_have_run: bool,
@@ -111,7 +113,7 @@ struct Last {
 struct Known {
     /// Number of the reading in which it was last read.
     round: u32,
-    /// Number of times that it was seen.
+    /// Number of times that it was read, with its name if that was due.
     looks: u32,
     vcpu: Option<u32>,
     schedstat_file: CachedFile,
@@ -205,10 +207,11 @@ impl Threads {
             let is_counted = thread.counted.is_some_and(|counted| counted.ran_ns > 0);
             *may_have_run |= !is_alive || !is_counted || thread.counted != counted;
             if is_alive && figures.paging && thread.vcpu.is_some() {
-                *paged_ticks += thread.read_paging(&folder, files);
+                let waited = thread.read_paging(&folder, files);
+                *had_shortage |= waited.as_ref().is_err_and(is_shortage);
+                *paged_ticks += waited.unwrap_or(0);
             }
-            // The first reading that has all threads of a process only remembers their counters. A
-            // thread that appears later has begun since, so all of its time counts.
+            // The first reading that has all threads of a process only remembers their counters.
             if is_alive && thread.vcpu.is_none() && (times.is_some() || *are_timed) {
                 let (now, before) = (thread.times().unwrap_or_default(), times.unwrap_or_default());
                 others.ran_ns += now.ran_ns.saturating_sub(before.ran_ns);
@@ -230,6 +233,12 @@ impl Threads {
     /// Returns false if no thread has run between the last two readings.
     pub(super) const fn may_have_run(&self) -> bool {
         self.may_have_run
+    }
+
+    /// Returns whether threads or counters of the last reading are absent or old, for want of
+    /// descriptors or memory.
+    pub(super) const fn had_shortage(&self) -> bool {
+        self.had_shortage
     }
 
     /// Returns the numbers of the threads.
@@ -282,7 +291,9 @@ impl Figures {
 }
 
 impl Known {
-    /// Reads the thread. Fails if it has ended, or for want of descriptors or memory.
+    /// Reads the thread. Fails if it has ended, or for want of descriptors or memory. Its counters
+    /// stay as they were until its name could be read as well: without the name nobody knows
+    /// whether they are those of a vCPU.
     fn read(
         &mut self,
         folder: &impl Fn() -> PathBuf,
@@ -290,20 +301,21 @@ impl Known {
         files: &OpenFileBudget,
     ) -> io::Result<()> {
         let mut buffer = [0; task::LINE];
+        let mut counted = self.counted;
         if detail >= Detail::Times {
             let read = self.schedstat_file.read(|| folder().join("schedstat"), &mut buffer, files)?;
-            let counted = task::schedstat_of(read).ok_or(io::ErrorKind::InvalidData)?;
-            if self.counted != Some(counted) {
-                self.counted = Some(counted);
-                self.stat = None;
-            }
+            counted = Some(task::schedstat_of(read).ok_or(io::ErrorKind::InvalidData)?);
         }
-        self.looks = self.looks.saturating_add(1);
-        if detail == Detail::Places && self.stat.is_none() {
+        let (looks, has_run) = (self.looks.saturating_add(1), counted != self.counted);
+        if detail == Detail::Places && (has_run || self.stat.is_none()) {
             self.vcpu = affinity::vcpu_of(&self.read_stat(folder, files)?.name);
-        } else if detail < Detail::Places && is_looked_at(self.looks, LOOKS_PER_MACHINE) {
+        } else if detail < Detail::Places && is_looked_at(looks, LOOKS_PER_MACHINE) {
             self.vcpu = affinity::vcpu_of(&task::name(&folder())?);
         }
+        if detail < Detail::Places && has_run {
+            self.stat = None;
+        }
+        (self.looks, self.counted) = (looks, counted);
         Ok(())
     }
 
@@ -315,15 +327,16 @@ impl Known {
         Ok(self.stat.insert(Stat { name: printable(&stat.name, MOST_THREAD_NAME), ..stat }))
     }
 
-    /// Returns the clock ticks that the thread has waited for block devices since the last call. A
-    /// thread whose wait has ended has run since then.
-    fn read_paging(&mut self, folder: &impl Fn() -> PathBuf, files: &OpenFileBudget) -> u64 {
+    /// Returns the clock ticks that the thread has waited for block devices since the last call
+    /// that did not fail. A thread whose wait has ended has run since then.
+    fn read_paging(&mut self, folder: &impl Fn() -> PathBuf, files: &OpenFileBudget) -> io::Result<u64> {
         let known = self.stat.as_ref().map(|stat| stat.block_ticks);
-        let Some(now) = known.or_else(|| Some(self.read_stat(folder, files).ok()?.block_ticks)) else {
-            return 0;
+        let now = match known {
+            Some(now) => now,
+            None => self.read_stat(folder, files)?.block_ticks,
         };
         let past = self.block_ticks.replace(now).unwrap_or(now);
-        now.saturating_sub(past)
+        Ok(now.saturating_sub(past))
     }
 
     fn times(&self) -> Option<Times> {

@@ -3,7 +3,9 @@
 //! Others may change memory and disk traffic of an idle machine, for example when its memory is
 //! swapped out. That is seen up to 32 readings later.
 
-use crate::kernel::task::{DiskUse, MemoryUse};
+use std::io;
+
+use crate::kernel::task::{DiskUse, MemoryUse, is_shortage};
 
 /// Figures of a machine, as last read.
 #[derive(Debug, Default)]
@@ -27,6 +29,11 @@ impl Usage {
     pub(super) fn outdate_throttled(&mut self) {
         self.throttled_ns.is_current = false;
     }
+
+    /// Returns whether one of the figures could not be read for want of descriptors or memory.
+    pub(super) const fn had_shortage(&self) -> bool {
+        self.memory.had_shortage || self.disk.had_shortage || self.throttled_ns.had_shortage
+    }
 }
 
 /// One figure.
@@ -34,16 +41,21 @@ impl Usage {
 pub(super) struct Cached<T> {
     value: Option<T>,
     is_current: bool,
+    /// True if descriptors or memory were short when the figure was last asked for.
+    had_shortage: bool,
 }
 
 impl<T: Copy> Cached<T> {
     /// Returns the figure; `None` if it is not needed, or cannot be read.
-    pub(super) fn get(&mut self, is_needed: bool, read: impl FnOnce() -> Option<T>) -> Option<T> {
+    pub(super) fn get(&mut self, is_needed: bool, read: impl FnOnce() -> io::Result<T>) -> Option<T> {
         if !is_needed {
+            self.had_shortage = false;
             return None;
         }
         if !self.is_current {
-            self.value = read();
+            let read = read();
+            self.had_shortage = read.as_ref().is_err_and(is_shortage);
+            self.value = read.ok();
             self.is_current = self.value.is_some();
         }
         self.value
@@ -58,12 +70,16 @@ mod tests {
     fn a_figure_is_read_once_until_it_is_outdated() {
         let mut usage = Usage::default();
         assert_eq!(usage.throttled_ns.get(false, || panic!("it is not needed")), None);
-        assert_eq!(usage.throttled_ns.get(true, || None), None);
-        assert_eq!(usage.throttled_ns.get(true, || Some(7)), Some(7), "it could not be read before");
+        let absent = || Err(io::ErrorKind::NotFound.into());
+        assert_eq!((usage.throttled_ns.get(true, absent), usage.had_shortage()), (None, false));
+        let short = || Err(rustix::io::Errno::MFILE.into());
+        assert_eq!((usage.throttled_ns.get(true, short), usage.had_shortage()), (None, true));
+        assert_eq!(usage.throttled_ns.get(true, || Ok(7)), Some(7), "it could not be read before");
+        assert!(!usage.had_shortage());
         assert_eq!(usage.throttled_ns.get(true, || panic!("it is current")), Some(7));
         usage.outdate_memory_and_disk();
         assert_eq!(usage.throttled_ns.get(true, || panic!("it is current")), Some(7));
         usage.outdate_throttled();
-        assert_eq!(usage.throttled_ns.get(true, || Some(8)), Some(8));
+        assert_eq!(usage.throttled_ns.get(true, || Ok(8)), Some(8));
     }
 }
