@@ -3,18 +3,16 @@
 
 use std::os::fd::RawFd;
 
-use rustix::net::sockopt;
-
 use crate::hidden::{is_there, lost, release};
 use crate::state::{TABLE, owns};
-use crate::sys::at;
+use crate::sys::is_socket;
 use crate::table::{Connection, Held, Listener};
 
 /// The listener of a descriptor; `None` if it is none, or no longer the same socket. Its VMCI
 /// socket is there.
 pub(crate) fn listener(fd: RawFd) -> Option<Listener> {
     let Held::Listener(listener) = TABLE.get(fd) else { return None };
-    if at(fd).and_then(sockopt::socket_cookie) != Ok(listener.cookie) {
+    if is_socket(fd, listener.cookie) == Some(false) {
         // Removes the entry only: the number's watch may belong to the file that has the number
         // now.
         release(fd, listener);
@@ -32,7 +30,7 @@ pub(crate) fn listener(fd: RawFd) -> Option<Listener> {
 /// The VMCI connection of a descriptor; `None` if it is none, or no longer the same socket.
 pub(crate) fn connection(fd: RawFd) -> Option<Connection> {
     let Held::Connection(connection) = TABLE.get(fd) else { return None };
-    if at(fd).and_then(sockopt::socket_cookie) == Ok(connection.cookie) {
+    if is_socket(fd, connection.cookie) != Some(false) {
         return Some(connection);
     }
     if owns() {

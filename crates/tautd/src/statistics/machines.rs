@@ -458,7 +458,7 @@ mod tests {
             let [db] = counts::all(&history, period, now, is_key).try_into().unwrap();
             let db = statistics(db, &BTreeMap::new());
             let found = [db.run_percent, db.throttled_percent.unwrap(), db.disk_read_bytes_per_s.unwrap()];
-            assert_eq!(found.map(f64::round), [75.0, 20.0, 4096.0], "{period} until {until}");
+            assert_eq!(found.map(|rate| rate.round() as u64), [75, 20, 4096], "{period} until {until}");
         }
     }
 

@@ -134,12 +134,12 @@ fn a_sender_that_does_not_come_back_ends_what_waits_for_its_packets() {
         rig.settle();
         assert!(!rig.ops(1).contains(&SHUTDOWN));
         if goes_by_a_restart {
-            rig.restart(0)
+            rig.restart(0);
         } else {
-            rig.leave(0)
+            rig.leave(0);
         }
         rig.settle();
-        assert_eq!(rig.ops(1), [RST]);
+        assert_eq!(rig.ops(1).last(), Some(&RST));
         assert_eq!(rig.count(1, SocketWord::Connections), 0);
     }
 }

@@ -23,7 +23,7 @@ pub(super) const fn is_due(looks: u32, pid: u32) -> bool {
 pub(super) struct Groups {
     /// Time that each group was kept from running when its `cpu.stat` was last read, in
     /// nanoseconds; `None` until that file could be read.
-    groups: BTreeMap<PathBuf, Option<u64>>,
+    by_folder: BTreeMap<PathBuf, Option<u64>>,
     /// True if a look-up of the groups is due, or has failed.
     is_due: bool,
     throttled_ns: u64,
@@ -46,7 +46,7 @@ impl Groups {
             self.look_up(cpu, process, threads)?;
             self.is_due = false;
         }
-        for (group, last) in &mut self.groups {
+        for (group, last) in &mut self.by_folder {
             let Some(now) = unless_short(throttling::throttled_ns(group))? else { continue };
             self.throttled_ns += now.saturating_sub(last.replace(now).unwrap_or(now));
         }
@@ -67,13 +67,13 @@ impl Groups {
             found.append(&mut throttling::limiting(cpu, &listed)?);
         }
         for group in &found {
-            if !self.groups.contains_key(group) {
+            if !self.by_folder.contains_key(group) {
                 // A group that the machine enters has the past of others behind it.
                 let past = unless_short(throttling::throttled_ns(group))?;
-                self.groups.insert(group.clone(), past);
+                self.by_folder.insert(group.clone(), past);
             }
         }
-        self.groups.retain(|group, _| found.contains(group));
+        self.by_folder.retain(|group, _| found.contains(group));
         Ok(())
     }
 }
