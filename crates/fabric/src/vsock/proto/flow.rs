@@ -180,8 +180,8 @@ impl Flow {
         }
     }
 
-    /// Removes all payload that waits, or that may wait in a ring that has not started. The caller gives the packets in the ring back to their
-    /// sender.
+    /// Removes all payload that waits, or that may wait in a ring that has not started. The caller
+    /// gives the packets in the ring back to their sender.
     pub(crate) fn take_packets(&mut self) -> PacketQueue {
         self.cut |= self.has_payload();
         self.packets_unknown = false;
