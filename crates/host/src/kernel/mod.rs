@@ -23,7 +23,6 @@ pub(crate) mod pm_qos;
 pub mod real_time;
 pub(crate) mod scheduler;
 pub(crate) mod setting;
-#[cfg(test)]
 pub(crate) mod shortage;
 pub(crate) mod task;
 pub mod topology;

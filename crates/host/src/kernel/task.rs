@@ -4,8 +4,6 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use rustix::io::Errno;
-
 use super::cached_file::{CachedFile, OpenFileBudget};
 
 /// Reads a file in one call, or its begin if it is longer than the buffer. The kernel writes the
@@ -29,22 +27,6 @@ pub(crate) fn newest(proc: &Path, file: &mut CachedFile, files: &OpenFileBudget)
         return None;
     };
     std::str::from_utf8(content).ok()?.split_whitespace().next_back()?.parse().ok()
-}
-
-/// Returns whether this process or the host lacks descriptors or memory, so that a failed call
-/// tells nothing of the process that was asked for.
-pub(crate) fn is_shortage(error: &io::Error) -> bool {
-    let number = Errno::from_io_error(error);
-    matches!(number, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
-}
-
-/// Returns the result of a call; `None` if it failed for a reason of the process that was asked
-/// for, such as its end. Fails only for want of descriptors or memory.
-pub(crate) fn unless_short<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Err(error) if is_shortage(&error) => Err(error),
-        result => Ok(result.ok()),
-    }
 }
 
 /// Most bytes of a file that has a line of numbers.

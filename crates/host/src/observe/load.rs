@@ -5,7 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::kernel::pages::PAGE;
-use crate::kernel::task::{self, is_shortage, unless_short};
+use crate::kernel::shortage::{is_shortage, unless_short};
+use crate::kernel::task;
 use crate::kernel::utilisation::{self, CpuTimes, UtilisationError};
 
 /// Milliseconds of a tick in `/proc/stat`. `USER_HZ` is 100 on all machines that taut runs on.
@@ -134,7 +135,7 @@ fn waiting(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::shortage::{alone, leave_free};
+    use crate::kernel::shortage::rig::{alone, leave_free};
 
     #[test]
     fn load_is_read_from_proc_and_a_pcpu_that_leaves_takes_nothing_away() {

@@ -76,22 +76,31 @@ fn pending_control_packets_are_delivered_by_the_next_switch() {
     assert_eq!(rig.ops(0), [RESPONSE, RW, SHUTDOWN]);
 }
 
-/// Sends payload and its end by this operation from guest 0 to guest 1, and replaces the switch
-/// before guest 1 has got all of it. The guests start their rings in this order.
-fn end_waits_for_payload(op: u16, order: [usize; 2]) {
+/// Payload that guest 0 sends in [`upgrade_behind_payload`].
+const SENT: usize = 10 * 20_000;
+
+/// Has guest 0 send payload and its end by this operation, and replaces the switch before guest 1
+/// has got all of it. No ring runs yet.
+fn upgrade_behind_payload(op: u16) -> Rig {
     let mut rig = rig(&[&["d"], &["d"]], 1000);
     let (a, _) = rig.connect(0, 1, 5000);
     rig.drivers[1].stuck = true;
-    let sent = 10 * 20_000;
     (0..10).for_each(|at| rig.write(a, &pattern(at * 20_000, 20_000)));
     rig.send_control(a, op, SHUTDOWN_SEND);
     rig.settle();
     let streams = rig.switch.stop();
     rig.take_over(streams);
     rig.drivers[1].stuck = false;
+    rig
+}
+
+/// Starts the rings of the guests in this order after such an upgrade. Guest 1 gets all payload,
+/// and then the end.
+fn end_waits_for_payload(op: u16, order: [usize; 2]) {
+    let mut rig = upgrade_behind_payload(op);
     let (mut got, mut ends) = (Vec::new(), Vec::new());
     for guest in order {
-        assert!(got.len() < sent, "nothing is left in the ring of the sender");
+        assert!(got.len() < SENT, "nothing is left in the ring of the sender");
         rig.start_both(guest, [Start::Recover; 2]);
         rig.settle();
         for (header, bytes) in rig.drivers[1].inbox.drain(..) {
@@ -99,8 +108,8 @@ fn end_waits_for_payload(op: u16, order: [usize; 2]) {
             ends.extend((header.op == op).then_some(got.len()));
         }
     }
-    assert_eq!(ends, [sent], "bytes before the end");
-    assert!(got == pattern(0, sent));
+    assert_eq!(ends, [SENT], "bytes before the end");
+    assert!(got == pattern(0, SENT));
     assert_eq!(rig.drivers[0].outstanding(), 0);
 }
 
@@ -116,15 +125,7 @@ fn the_end_of_a_stream_waits_for_packets_whichever_ring_starts_first() {
 #[test]
 fn a_sender_that_does_not_come_back_ends_what_waits_for_its_packets() {
     for goes_by_a_restart in [false, true] {
-        let mut rig = rig(&[&["d"], &["d"]], 1000);
-        let (a, _) = rig.connect(0, 1, 5000);
-        rig.drivers[1].stuck = true;
-        (0..10).for_each(|at| rig.write(a, &pattern(at * 20_000, 20_000)));
-        rig.send_control(a, SHUTDOWN, SHUTDOWN_SEND);
-        rig.settle();
-        let streams = rig.switch.stop();
-        rig.take_over(streams);
-        rig.drivers[1].stuck = false;
+        let mut rig = upgrade_behind_payload(SHUTDOWN);
         rig.start_both(1, [Start::Recover; 2]);
         rig.settle();
         // A fabric that takes over before the ring has started still knows that it is to.

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::controller::{Controller, Listed};
-use crate::kernel::task::unless_short;
+use crate::kernel::shortage::unless_short;
 
 /// Returns the folders of the groups whose limits apply to a process or thread: its own group and
 /// those above it, without the root and without slices. A slice holds many programs, so its time

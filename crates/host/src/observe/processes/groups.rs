@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::kernel::cgroup::controller::Controller;
 use crate::kernel::cgroup::throttling;
-use crate::kernel::task::unless_short;
+use crate::kernel::shortage::unless_short;
 
 /// Number of readings after which the groups of a machine are to be looked up again. That happens
 /// once the machine has run.

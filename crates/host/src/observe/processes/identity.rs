@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use taut_api::printable::{MOST_NAME, printable};
 
-use crate::kernel::task::{self, unless_short};
+use crate::kernel::shortage::unless_short;
+use crate::kernel::task;
 
 /// Most bytes that are read of a command line. libvirt's have 4 to 10 KiB.
 const MOST_LINE: u64 = 64 << 10;

@@ -30,7 +30,8 @@ use std::time::Duration;
 use crate::kernel::cached_file::{CachedFile, OpenFileBudget};
 use crate::kernel::cgroup::controller::Controller;
 use crate::kernel::cpu_clock::{self, CpuClock};
-use crate::kernel::task::{self, unless_short};
+use crate::kernel::shortage::{is_shortage, unless_short};
+use crate::kernel::task;
 
 pub use self::threads::{TICKS_PER_S, Thread, Times, Vcpu, delays_are_counted};
 pub use crate::kernel::task::{DiskUse, MemoryUse};
@@ -321,7 +322,7 @@ impl Processes {
             return;
         }
         let listed = task::numbers(proc);
-        if listed.as_ref().is_err_and(task::is_shortage) {
+        if listed.as_ref().is_err_and(is_shortage) {
             return;
         }
         (self.newest, self.since_list) = (newest.filter(|_| listed.is_ok()), 0);
@@ -383,7 +384,7 @@ impl Known {
         let inode = match self.tasks.look(folder) {
             Ok(inode) => inode,
             // The process may still be there.
-            Err(error) => return task::is_shortage(&error) && before > 0,
+            Err(error) => return is_shortage(&error) && before > 0,
         };
         let Ok(is_same) = self.is_same(before, inode, folder) else {
             self.tasks.set_inode_back(before);
@@ -447,7 +448,7 @@ impl Known {
         let before = self.tasks.inode();
         match self.tasks.look(folder) {
             Ok(inode) => inode != before,
-            Err(error) => !task::is_shortage(&error),
+            Err(error) => !is_shortage(&error),
         }
     }
 

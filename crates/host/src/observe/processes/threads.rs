@@ -12,7 +12,8 @@ use super::Detail;
 use super::looks::{LOOKS_PER_MACHINE, is_looked_at};
 use crate::kernel::affinity;
 use crate::kernel::cached_file::{CachedFile, OpenFileBudget};
-use crate::kernel::task::{self, Schedstat, Stat, is_shortage};
+use crate::kernel::shortage::is_shortage;
+use crate::kernel::task::{self, Schedstat, Stat};
 
 /// Clock ticks per second of the files in `/proc`: the same on every architecture of Linux that
 /// KVM runs on.

@@ -5,7 +5,8 @@
 
 use std::io;
 
-use crate::kernel::task::{DiskUse, MemoryUse, is_shortage};
+use crate::kernel::shortage::is_shortage;
+use crate::kernel::task::{DiskUse, MemoryUse};
 
 /// Figures of a machine, as last read.
 #[derive(Debug, Default)]

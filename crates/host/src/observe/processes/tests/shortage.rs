@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use super::*;
-use crate::kernel::shortage::{alone, leave_free};
+use crate::kernel::shortage::rig::{alone, leave_free};
 
 /// Numbers of readings with too few descriptors. Names of threads are due in some of them.
 const LENGTHS: [u64; 4] = [1, 2, 4, 16];
